@@ -1,8 +1,10 @@
-//! What a scrape of a cluster of 10,000 nodes and 100,000 pods takes: time, bytes, and the memory that it adds at its peak. Written in pieces, as the server
-//! does it, and as a whole, which is what a scrape would cost otherwise.
+//! What a scrape of a cluster of 10,000 nodes and 100,000 pods takes: time, bytes, and the memory
+//! that it adds at its peak. Written in pieces, as the server does it, and as a whole, which is
+//! what a scrape would cost otherwise.
 //!
-//! `cargo bench -p tenon-operator --bench scrape` (Linux: it reads `/proc/self`). The AWS SDK is compiled for it in the profile `bench`; with `--profile dev`
-//! nothing is compiled that `cargo test` has not compiled already, and the times are upper bounds.
+//! `cargo bench -p tenon-operator --bench scrape` (Linux: it reads `/proc/self`). The AWS SDK is
+//! compiled for it in the profile `bench`; with `--profile dev` nothing is compiled that `cargo
+//! test` has not compiled already, and the times are upper bounds.
 
 use std::sync::Arc;
 

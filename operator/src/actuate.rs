@@ -1,4 +1,5 @@
-//! Carrying plans out: NodeClaims are created, pods told where they are expected. Nothing is chosen here; the plan says everything.
+//! Carrying plans out: NodeClaims are created, pods told where they are expected. Nothing is chosen
+//! here; the plan says everything.
 
 pub(crate) mod claims;
 
@@ -25,7 +26,8 @@ use crate::tasks::isolated;
 use crate::work::{Concern, Failure as _, log_concern};
 use crate::write::WriteError;
 
-/// How many NodeClaims are created at once: as many as the API server answers without queueing them.
+/// How many NodeClaims are created at once: as many as the API server answers without queueing
+/// them.
 const CONCURRENCY: usize = 32;
 
 /// A NodeClaim that could not be created.
@@ -50,7 +52,8 @@ pub enum LaunchError {
 }
 
 impl LaunchError {
-    /// Who has to know. That the cluster is not what it was when the launch was planned is nobody's failure: the next plan goes by what it is now.
+    /// Who has to know. That the cluster is not what it was when the launch was planned is nobody's
+    /// failure: the next plan goes by what it is now.
     pub fn concern(&self) -> Concern {
         match self {
             Self::Limit(_) => Concern::Nobody,
@@ -60,7 +63,8 @@ impl LaunchError {
     }
 }
 
-/// Creates the NodeClaims of a plan; what fails is logged, and planned again while its pods wait. After `stop` none is begun.
+/// Creates the NodeClaims of a plan; what fails is logged, and planned again while its pods wait.
+/// After `stop` none is begun.
 pub async fn launch_all<P: CloudProvider>(
     operator: &Operator<P>,
     launches: &[Launch],

@@ -1,10 +1,14 @@
 //! The cloud provider for AWS: machines are EC2 instances, launched as `EC2NodeClass` objects say.
 //!
-//! [`AwsProvider`] is made once ([`AwsProvider::connect`]) and handed to the operator, which sees it through [`CloudProvider`](crate::cloud_provider::CloudProvider). What it knows about AWS it
-//! keeps in memory: tasks that only read refresh it on every replica ([`refresh`]), so that a standby takes over with warm caches; the controllers
-//! that write run on the leader ([`controllers`]): [`nodeclass`] keeps the status of NodeClasses, [`interruption`] reads the queue, [`garbage`] collects what nobody uses.
+//! [`AwsProvider`] is made once ([`AwsProvider::connect`]) and handed to the operator, which sees
+//! it through [`CloudProvider`](crate::cloud_provider::CloudProvider). What it knows about AWS it
+//! keeps in memory: tasks that only read refresh it on every replica ([`refresh`]), so that a
+//! standby takes over with warm caches; the controllers that write run on the leader
+//! ([`controllers`]): [`nodeclass`] keeps the status of NodeClasses, [`interruption`] reads the
+//! queue, [`garbage`] collects what nobody uses.
 //!
-//! Nothing but [`ec2`], [`clients`], [`ssm`], [`cluster`], [`nodeclass::profile`], [`catalog::pricing`], [`zonal_shift`] and [`interruption`] calls AWS.
+//! Nothing but [`ec2`], [`clients`], [`ssm`], [`cluster`], [`nodeclass::profile`],
+//! [`catalog::pricing`], [`zonal_shift`] and [`interruption`] calls AWS.
 
 use std::sync::{Arc, OnceLock};
 
@@ -83,7 +87,8 @@ pub struct AwsProvider {
     clients: Clients,
     cluster: Cluster,
     classes: Arc<NodeClasses<EC2NodeClass>>,
-    /// NodeClaims and Nodes; nothing is known of them before [`CloudProvider::start_watching`](crate::cloud_provider::CloudProvider::start_watching).
+    /// NodeClaims and Nodes; nothing is known of them before
+    /// [`CloudProvider::start_watching`](crate::cloud_provider::CloudProvider::start_watching).
     state: OnceLock<State>,
     /// The API server, from the same moment.
     kubernetes: OnceLock<kube::Client>,
@@ -95,7 +100,8 @@ pub struct AwsProvider {
     validator: Validator,
     lookups: Lookups,
     metrics: AwsMetrics,
-    /// Claims that this process has launched, by uid: a result that could not be written to Kubernetes is not lost.
+    /// Claims that this process has launched, by uid: a result that could not be written to
+    /// Kubernetes is not lost.
     launched: TtlMap<String, Launched>,
     recovery: Recovery,
     zonal_shifts: Arc<ZonalShifts>,
@@ -182,7 +188,8 @@ impl AwsProvider {
         state.read().claims().filter(|claim| wanted(claim)).cloned().collect()
     }
 
-    /// Forgets what was computed for NodeClasses that are gone. Every replica computes, so every replica forgets.
+    /// Forgets what was computed for NodeClasses that are gone. Every replica computes, so every
+    /// replica forgets.
     fn forget_gone(&self) {
         let known = |class: &str| self.classes.get(class).is_some();
         self.catalogs.keep(known);
@@ -190,7 +197,8 @@ impl AwsProvider {
         self.lookups.drop_ended();
     }
 
-    /// Refuses to touch a machine, or to take it for gone, while a zonal shift moves the cluster away from its zone.
+    /// Refuses to touch a machine, or to take it for gone, while a zonal shift moves the cluster
+    /// away from its zone.
     fn check_zone(&self, provider_id: &str) -> Result<(), CloudError> {
         let zone = provider_id::zone(provider_id).unwrap_or_default();
         let checked = self.zonal_shifts.check("DescribeInstances", zone);
@@ -202,8 +210,9 @@ impl AwsProvider {
         self.catalogs.catalog(class, self.lookups.placement_group(class).as_ref())
     }
 
-    /// Whether there may be instance profiles that the operator made for this class and that nobody deletes but it. A list of them costs a permission, and
-    /// in isolated networks IAM can't be reached.
+    /// Whether there may be instance profiles that the operator made for this class and that nobody
+    /// deletes but it. A list of them costs a permission, and in isolated networks IAM can't be
+    /// reached.
     fn may_own_profiles(&self, class: &EC2NodeClass) -> bool {
         let made_elsewhere = self.options.static_instance_profiles && class.spec.role.is_none();
         !self.options.isolated_vpc && !made_elsewhere

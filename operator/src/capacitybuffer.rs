@@ -1,5 +1,5 @@
-//! The controller of CapacityBuffers: says on each what it comes to, and whether there is room for it. Decisions do not wait for it: snapshots hold the
-//! virtual pods as the state has them.
+//! The controller of CapacityBuffers: says on each what it comes to, and whether there is room for
+//! it. Decisions do not wait for it: snapshots hold the virtual pods as the state has them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -251,7 +251,8 @@ fn judged(
     status
 }
 
-/// Says whether quotas leave less than the buffer asks for, in the words that other autoscalers use.
+/// Says whether quotas leave less than the buffer asks for, in the words that other autoscalers
+/// use.
 fn quotas(set: &mut Conditions<'_>, room: &Room) {
     const REASON: &str = "ResourceQuotasAllocated";
     match &room.limited {
@@ -267,7 +268,8 @@ fn quotas(set: &mut Conditions<'_>, room: &Room) {
     };
 }
 
-/// Says whether there is room. `still_holds` when what was said before is about the buffer as it is now.
+/// Says whether there is room. `still_holds` when what was said before is about the buffer as it is
+/// now.
 fn provisioning(
     set: &mut Conditions<'_>,
     room: &Room,

@@ -1,9 +1,12 @@
-//! Clients of the API server on which nothing can hang: every call has a deadline, and no watch stays on a connection that is dead.
+//! Clients of the API server on which nothing can hang: every call has a deadline, and no watch
+//! stays on a connection that is dead.
 //!
-//! A network that drops packets tells nobody: the socket looks open, and an answer that never comes is waited for as long as the caller likes. So
-//! connections speak HTTP/2 and are pinged, also while nothing is asked for; one whose ping stays unanswered is closed, which ends its calls and watches with
-//! an error, and the next call opens another. Where there is no HTTP/2 (plain text, a proxy that breaks TLS open) the kernel probes the connection instead.
-//! Calls have a deadline beyond that ([`calls`]), for the API server that answers pings and nothing else.
+//! A network that drops packets tells nobody: the socket looks open, and an answer that never comes
+//! is waited for as long as the caller likes. So connections speak HTTP/2 and are pinged, also
+//! while nothing is asked for; one whose ping stays unanswered is closed, which ends its calls and
+//! watches with an error, and the next call opens another. Where there is no HTTP/2 (plain text, a
+//! proxy that breaks TLS open) the kernel probes the connection instead. Calls have a deadline
+//! beyond that ([`calls`]), for the API server that answers pings and nothing else.
 
 pub mod calls;
 mod proxy;
@@ -24,11 +27,13 @@ use tower::{BoxError, Service, ServiceBuilder};
 use self::calls::{Bounded, CallMetrics};
 use self::proxy::Route;
 
-/// How much a stream may send ahead of its reader: hyper's own default, named because [`CONNECTION_WINDOW`] follows from it.
+/// How much a stream may send ahead of its reader: hyper's own default, named because
+/// [`CONNECTION_WINDOW`] follows from it.
 const STREAM_WINDOW: u32 = 2 * 1024 * 1024;
 
-/// How much all streams of a connection may send ahead of their readers together. Watches are held back while the state is busy; with less than all of
-/// their windows, a few of them could take the connection away from the calls.
+/// How much all streams of a connection may send ahead of their readers together. Watches are held
+/// back while the state is busy; with less than all of their windows, a few of them could take the
+/// connection away from the calls.
 const CONNECTION_WINDOW: u32 = 64 * STREAM_WINDOW;
 
 /// How long is waited for what.
@@ -36,7 +41,8 @@ const CONNECTION_WINDOW: u32 = 64 * STREAM_WINDOW;
 pub struct Deadlines {
     /// Until a connection is open, TLS included.
     pub connect: Duration,
-    /// Until a call is answered, from the moment when it was asked for to the last byte. A watch only has to begin within it.
+    /// Until a call is answered, from the moment when it was asked for to the last byte. A watch
+    /// only has to begin within it.
     pub call: Duration,
     /// The same for a list or one page of it.
     pub list: Duration,
@@ -47,8 +53,9 @@ pub struct Deadlines {
 }
 
 impl Deadlines {
-    /// For everything but the lease. Lists get as long as the API server itself allows for a call (`--request-timeout`, a minute by default); others half of
-    /// it, which is what a slow webhook may take at most. A dead connection is noticed after 25 seconds at the latest.
+    /// For everything but the lease. Lists get as long as the API server itself allows for a call
+    /// (`--request-timeout`, a minute by default); others half of it, which is what a slow webhook
+    /// may take at most. A dead connection is noticed after 25 seconds at the latest.
     pub const API: Self = Self {
         connect: Duration::from_secs(10),
         call: Duration::from_secs(30),
@@ -57,8 +64,8 @@ impl Deadlines {
         pong: Duration::from_secs(15),
     };
 
-    /// For the lease, which is lost after ten seconds: what does not answer within five is tried anew, as upstream does, and a dead connection is noticed
-    /// early enough for another one.
+    /// For the lease, which is lost after ten seconds: what does not answer within five is tried
+    /// anew, as upstream does, and a dead connection is noticed early enough for another one.
     pub const LEASE: Self = Self {
         connect: Duration::from_secs(3),
         call: Duration::from_secs(5),
@@ -75,8 +82,9 @@ impl Deadlines {
 
 /// A client of the API server that the configuration names.
 ///
-/// Nothing is tried again in silence: to the eviction API 429 means that a PodDisruptionBudget forbids it, which has to be told, and every controller has a
-/// back-off of its own. Fails when the configuration can't be used: certificates, credentials, the proxy.
+/// Nothing is tried again in silence: to the eviction API 429 means that a PodDisruptionBudget
+/// forbids it, which has to be told, and every controller has a back-off of its own. Fails when the
+/// configuration can't be used: certificates, credentials, the proxy.
 pub fn connect(
     config: &Config,
     deadlines: Deadlines,
@@ -90,7 +98,8 @@ pub fn connect(
     }
 }
 
-/// TCP connections that the kernel gives up about when pings would: those of HTTP/1 have no other guard.
+/// TCP connections that the kernel gives up about when pings would: those of HTTP/1 have no other
+/// guard.
 fn kernel_probed(deadlines: &Deadlines) -> HttpConnector {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);

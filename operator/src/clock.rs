@@ -1,7 +1,8 @@
 //! The only source of time in the operator.
 //!
-//! It is tokio's clock, anchored once to the wall clock: when tests or the simulation pause or advance tokio's time, everything that the
-//! operator does moves with it, and no part of it can see two different times.
+//! It is tokio's clock, anchored once to the wall clock: when tests or the simulation pause or
+//! advance tokio's time, everything that the operator does moves with it, and no part of it can see
+//! two different times.
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;

@@ -1,8 +1,10 @@
-//! The border between the operator and the clouds: what a provider must be able to do, and what it answers.
+//! The border between the operator and the clouds: what a provider must be able to do, and what it
+//! answers.
 //!
-//! Two implementations: `aws` (EC2 and its neighbours) and `kwok` (plain Node objects, needs no cloud). The operator is generic over
-//! [`CloudProvider`]; only the wiring in `main` knows which one runs. A provider decides nothing that the planner decides: it is told which instance
-//! types may be launched, and picks among their offerings only as the cloud's own allocation does.
+//! Two implementations: `aws` (EC2 and its neighbours) and `kwok` (plain Node objects, needs no
+//! cloud). The operator is generic over [`CloudProvider`]; only the wiring in `main` knows which
+//! one runs. A provider decides nothing that the planner decides: it is told which instance types
+//! may be launched, and picks among their offerings only as the cloud's own allocation does.
 
 pub mod metered;
 
@@ -70,7 +72,8 @@ pub struct Hook {
 /// How far a [`Hook`] is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HookProgress {
-    /// The Node may be registered. These labels became known on the way; they replace the NodeClaim's.
+    /// The Node may be registered. These labels became known on the way; they replace the
+    /// NodeClaim's.
     Done(BTreeMap<String, String>),
     /// Not yet; ask again after this time.
     Pending(Duration),
@@ -95,13 +98,15 @@ pub enum CloudError {
     /// The machine does not exist (any more). The normal end of a deletion.
     #[error("no instance {0} exists in the cloud")]
     NotFound(String),
-    /// Nothing of what the claim allows can be had now: delete the claim, plan again without these offerings.
+    /// Nothing of what the claim allows can be had now: delete the claim, plan again without these
+    /// offerings.
     #[error("insufficient capacity, {0}")]
     InsufficientCapacity(String),
     /// The NodeClass is not ready: delete the claim, its pods wait for the NodeClass.
     #[error("NodeClass not ready, {0}")]
     NodeClassNotReady(String),
-    /// The launch failed for a reason that is worth a condition: `reason` is a CamelCase word, `message` is for people.
+    /// The launch failed for a reason that is worth a condition: `reason` is a CamelCase word,
+    /// `message` is for people.
     #[error("creating the instance, {message}")]
     Create {
         /// Reason of the condition Launched.
@@ -167,7 +172,8 @@ pub trait CloudProvider: Send + Sync + 'static {
     /// The kinds of NodeClass that it serves; the first is the default.
     fn node_class_kinds(&self) -> &'static [NodeClassKind];
 
-    /// What makes a machine sick, how long that is tolerated, and what helps: a set that [`tenon_planner::repair::validate`] accepts.
+    /// What makes a machine sick, how long that is tolerated, and what helps: a set that
+    /// [`tenon_planner::repair::validate`] accepts.
     fn repair_policies(&self) -> Vec<RepairPolicy>;
 
     /// What this cloud knows about labels.
@@ -175,26 +181,30 @@ pub trait CloudProvider: Send + Sync + 'static {
         LabelRules::core()
     }
 
-    /// Waits until the provider's own watches ([`Self::start_watching`]) have listed everything once: before that, what they don't have may well exist.
+    /// Waits until the provider's own watches ([`Self::start_watching`]) have listed everything
+    /// once: before that, what they don't have may well exist.
     fn synced(&self) -> impl Future<Output = ()> + Send;
 
-    /// State of a NodeClass, from the provider's watch; `None` when it does not exist. When it changes the provider calls [`Context::wake`].
+    /// State of a NodeClass, from the provider's watch; `None` when it does not exist. When it
+    /// changes the provider calls [`Context::wake`].
     fn node_class(&self, reference: &NodeClassRef) -> Option<NodeClassState>;
 
-    /// All instance types for a NodeClass, also those without available offerings; from memory, refreshed by the provider's own tasks.
-    /// `Err` carries why nothing is known yet.
+    /// All instance types for a NodeClass, also those without available offerings; from memory,
+    /// refreshed by the provider's own tasks. `Err` carries why nothing is known yet.
     fn catalog(&self, reference: &NodeClassRef) -> Result<Arc<Catalog>, CloudError>;
 
-    /// Launches a machine that satisfies the claim's requirements and requests. The claim exists in Kubernetes, with its finalizer. Called again for the same
-    /// claim (same uid) after a crash it finds the machine that it launched before, instead of launching a second one. `overlaid` is what can be launched where
-    /// NodeOverlays change what [`Self::catalog`] says.
+    /// Launches a machine that satisfies the claim's requirements and requests. The claim exists in
+    /// Kubernetes, with its finalizer. Called again for the same claim (same uid) after a crash it
+    /// finds the machine that it launched before, instead of launching a second one. `overlaid` is
+    /// what can be launched where NodeOverlays change what [`Self::catalog`] says.
     fn create(
         &self,
         claim: &NodeClaim,
         overlaid: Option<Arc<Catalog>>,
     ) -> impl Future<Output = Result<Launched, CloudError>> + Send;
 
-    /// Starts the deletion of the claim's machine. Called again until it answers [`CloudError::NotFound`].
+    /// Starts the deletion of the claim's machine. Called again until it answers
+    /// [`CloudError::NotFound`].
     fn delete(&self, claim: &NodeClaim) -> impl Future<Output = Result<(), CloudError>> + Send;
 
     /// The machine with this provider id.
@@ -203,7 +213,8 @@ pub trait CloudProvider: Send + Sync + 'static {
     /// All machines of this cluster that the operator launched, those on their way out too.
     fn list(&self) -> impl Future<Output = Result<Vec<Instance>, CloudError>> + Send;
 
-    /// Restarts the claim's machine in place, and answers as soon as the cloud has accepted that. Asked for again with the same `operation` it is the same restart.
+    /// Restarts the claim's machine in place, and answers as soon as the cloud has accepted that.
+    /// Asked for again with the same `operation` it is the same restart.
     fn reboot(
         &self,
         _claim: &NodeClaim,
@@ -212,23 +223,26 @@ pub trait CloudProvider: Send + Sync + 'static {
         async { Err(CloudError::RebootNotSupported) }
     }
 
-    /// What has to be seen to before the Node of a launched claim is registered, which lets pods onto it: asked for while the Node waits with its taint, until
-    /// everything is done.
+    /// What has to be seen to before the Node of a launched claim is registered, which lets pods
+    /// onto it: asked for while the Node waits with its taint, until everything is done.
     fn before_registration(&self, _claim: &NodeClaim) -> impl Future<Output = Vec<Hook>> + Send {
         async { Vec::new() }
     }
 
-    /// Why the claim's machine differs from what its NodeClass now asks for; `None` when it does not. The reason becomes the condition's reason.
+    /// Why the claim's machine differs from what its NodeClass now asks for; `None` when it does
+    /// not. The reason becomes the condition's reason.
     fn is_drifted(
         &self,
         claim: &NodeClaim,
     ) -> impl Future<Output = Result<Option<String>, CloudError>> + Send;
 
-    /// Starts what the provider does all the time, on any replica: its watches and refreshes (NodeClass store, prices, catalog), which only read. What
-    /// it has to know of NodeClaims and Nodes is in `state`: a provider does not watch them again.
+    /// Starts what the provider does all the time, on any replica: its watches and refreshes
+    /// (NodeClass store, prices, catalog), which only read. What it has to know of NodeClaims and
+    /// Nodes is in `state`: a provider does not watch them again.
     fn start_watching(self: &Arc<Self>, context: &Context, state: &State, tasks: &mut Tasks);
 
-    /// Starts the provider's own controllers (status of NodeClasses, interruption, tagging, garbage collection), which write to Kubernetes through
-    /// `write`. Only on the leader, and after [`Self::start_watching`].
+    /// Starts the provider's own controllers (status of NodeClasses, interruption, tagging, garbage
+    /// collection), which write to Kubernetes through `write`. Only on the leader, and after
+    /// [`Self::start_watching`].
     fn start_controllers(self: &Arc<Self>, context: &Context, write: &Writer, tasks: &mut Tasks);
 }

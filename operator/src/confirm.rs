@@ -1,7 +1,9 @@
 //! What the API server itself says, where the state's silence is not proof enough.
 //!
-//! A watch may lag behind, and an object may not parse: what is not in the state may be in the cluster. Before a machine is terminated or a finalizer is removed
-//! because something is gone, the API server is asked. These are reads of a few objects at the end of a node's life, not of every look at it.
+//! A watch may lag behind, and an object may not parse: what is not in the state may be in the
+//! cluster. Before a machine is terminated or a finalizer is removed because something is gone, the
+//! API server is asked. These are reads of a few objects at the end of a node's life, not of every
+//! look at it.
 
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::{Api, Client};

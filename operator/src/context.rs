@@ -11,7 +11,8 @@ use crate::liveness::Liveness;
 use crate::metrics::Metrics;
 use crate::tasks::Observer;
 
-/// What every part of the operator, a provider's controllers among them, is handed instead of making it.
+/// What every part of the operator, a provider's controllers among them, is handed instead of
+/// making it.
 #[derive(Clone)]
 pub struct Context {
     /// The Kubernetes API.
@@ -24,11 +25,12 @@ pub struct Context {
     pub metrics: Metrics,
     /// Which loops are in the middle of something.
     pub liveness: Liveness,
-    /// Wakes the provisioner, the disruption loop and the NodePools' readiness early, e.g. after an interruption, or when a catalog or the state of a
-    /// NodeClass changed. Call `notify_one`: the permit is kept, nothing is lost.
+    /// Wakes the provisioner, the disruption loop and the NodePools' readiness early, e.g. after an
+    /// interruption, or when a catalog or the state of a NodeClass changed. Call `notify_one`: the
+    /// permit is kept, nothing is lost.
     pub wake: Arc<Notify>,
-    /// Tells the provisioner that machines are being taken away, once their NodeClaims are deleted: it plans for their pods without waiting for
-    /// others to come. Call `notify_one`.
+    /// Tells the provisioner that machines are being taken away, once their NodeClaims are deleted:
+    /// it plans for their pods without waiting for others to come. Call `notify_one`.
     pub interrupted: Arc<Notify>,
     /// The cluster's name (`--cluster-name`): part of tags, user data and names in the cloud.
     pub cluster_name: Arc<str>,

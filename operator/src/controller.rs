@@ -1,7 +1,9 @@
-//! Controllers, written once: which keys a change affects, which there are at the start, how many are worked on at a time, and what is said of a failure.
+//! Controllers, written once: which keys a change affects, which there are at the start, how many
+//! are worked on at a time, and what is said of a failure.
 //!
-//! A [`Reconciler`] says what is particular to it; [`Controller::run`] subscribes it to the state, seeds its queue, works on it and settles each result. Which
-//! controllers there are stands in one table ([`crate::run`]).
+//! A [`Reconciler`] says what is particular to it; [`Controller::run`] subscribes it to the state,
+//! seeds its queue, works on it and settles each result. Which controllers there are stands in one
+//! table ([`crate::run`]).
 
 use std::convert::Infallible;
 use std::fmt::{self, Debug, Display};
@@ -38,7 +40,8 @@ pub(crate) trait Reconciler: Send + Sync + 'static {
     /// How many keys are worked on at a time.
     fn workers(&self) -> usize;
 
-    /// What has to be looked at because of a change. Called by the task that owns the state: it must not block.
+    /// What has to be looked at because of a change. Called by the task that owns the state: it
+    /// must not block.
     fn affected(&self, _touched: &Touched, _state: &State) -> Affected<Self::Key> {
         Affected::None
     }
@@ -54,7 +57,8 @@ pub(crate) trait Reconciler: Send + Sync + 'static {
         key: &Self::Key,
     ) -> impl Future<Output = Result<Action, Self::Error>> + Send;
 
-    /// What goes on beside the reconciles, such as a regular sweep that adds keys. It ends with the controller, at its next await.
+    /// What goes on beside the reconciles, such as a regular sweep that adds keys. It ends with the
+    /// controller, at its next await.
     fn beside(&self, _queue: &WorkQueue<Self::Key>) -> impl Future<Output = ()> + Send {
         pending()
     }
@@ -211,14 +215,16 @@ fn subscribe<R: Reconciler>(
     });
 }
 
-/// The one place where the result of a reconcile is logged and counted. The error has been dealt with then; `Err` only asks for back-off.
+/// The one place where the result of a reconcile is logged and counted. The error has been dealt
+/// with then; `Err` only asks for back-off.
 fn settle<E: Failure>(
     metrics: &Metrics,
     controller: &'static str,
     key: &impl Display,
     result: Result<Action, E>,
 ) -> Result<Action, Reported> {
-    /// The newer version is on its way through the watch, and brings the key back by itself; this is for the case that it was there already.
+    /// The newer version is on its way through the watch, and brings the key back by itself; this
+    /// is for the case that it was there already.
     const SOON: Duration = Duration::from_millis(250);
     result.or_else(|error| {
         let key = key.to_string();

@@ -1,8 +1,10 @@
-//! Deletion costs of pods (feature gate `PodDeletionCostManagement`): ReplicaSets that shrink give up first what runs on the nodes that would go next, so that
-//! these empty by themselves.
+//! Deletion costs of pods (feature gate `PodDeletionCostManagement`): ReplicaSets that shrink give
+//! up first what runs on the nodes that would go next, so that these empty by themselves.
 //!
-//! The planner ranks nodes once a minute; here its values are written to pods, by server-side apply with a field manager of its own. So the API server refuses
-//! where somebody else has set a value, and pods say by their managers whose value they have. Without the gate what was written is taken away again.
+//! The planner ranks nodes once a minute; here its values are written to pods, by server-side apply
+//! with a field manager of its own. So the API server refuses where somebody else has set a value,
+//! and pods say by their managers whose value they have. Without the gate what was written is taken
+//! away again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +29,8 @@ use crate::write::WriteError;
 /// How often nodes are ranked.
 const EVERY: Duration = Duration::from_mins(1);
 
-/// Ten pods are written at a time, and each takes a tenth of a second at least: a hundred writes in a second, which no API server notices.
+/// Ten pods are written at a time, and each takes a tenth of a second at least: a hundred writes in
+/// a second, which no API server notices.
 const WORKERS: usize = 10;
 const PACE: Duration = Duration::from_millis(100);
 
@@ -185,7 +188,8 @@ fn wanted(changes: Vec<Change>) -> BTreeMap<ObjectKey, Wanted> {
     pods.collect()
 }
 
-/// Writes what is wanted; answers what became of it as metrics label it, and the error after which it has to be tried again.
+/// Writes what is wanted; answers what became of it as metrics label it, and the error after which
+/// it has to be tried again.
 async fn write<P: CloudProvider>(
     operator: &Operator<P>,
     key: &ObjectKey,

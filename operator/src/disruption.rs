@@ -1,7 +1,9 @@
-//! Disruption: nodes that are sick, empty, drifted or dearer than necessary go, when their budgets allow it and their pods find a place.
+//! Disruption: nodes that are sick, empty, drifted or dearer than necessary go, when their budgets
+//! allow it and their pods find a place.
 //!
-//! A pass plans on a snapshot. Consolidation is checked again after fifteen seconds on a fresh snapshot, all commands of a plan on the same one; repair and drift
-//! are carried out at once. What is carried out is in the hands of the [`queue`].
+//! A pass plans on a snapshot. Consolidation is checked again after fifteen seconds on a fresh
+//! snapshot, all commands of a plan on the same one; repair and drift are carried out at once. What
+//! is carried out is in the hands of the [`queue`].
 
 mod measure;
 mod moves;
@@ -149,7 +151,8 @@ async fn pass<P: CloudProvider>(
     started
 }
 
-/// Starts commands side by side, and answers how many could be started. Those that were not begun until then, or before `stop`, are left.
+/// Starts commands side by side, and answers how many could be started. Those that were not begun
+/// until then, or before `stop`, are left.
 async fn start_all<P: CloudProvider>(
     operator: &Arc<Operator<P>>,
     commands: &Commands,
@@ -161,7 +164,8 @@ async fn start_all<P: CloudProvider>(
     let (mut begun, mut started) = (0, 0);
     let mut running = FuturesUnordered::new();
     loop {
-        // The first ones are begun in any case, so that there is progress however slow the planner is.
+        // The first ones are begun in any case, so that there is progress however slow the planner
+        // is.
         let in_time = || until.is_none_or(|until| Instant::now() < until);
         while running.len() < CONCURRENCY
             && !stop.is_cancelled()
@@ -216,8 +220,9 @@ async fn plan<P: CloudProvider>(
     Some(plan)
 }
 
-/// Checks commands once more, on one snapshot in which each has the former that passed already in it: their nodes are marked, and count against the budgets.
-/// `None` when the operator is told to stop.
+/// Checks commands once more, on one snapshot in which each has the former that passed already in
+/// it: their nodes are marked, and count against the budgets. `None` when the operator is told to
+/// stop.
 async fn validate<P: CloudProvider>(
     operator: &Arc<Operator<P>>,
     commands: Vec<Command>,
@@ -237,7 +242,8 @@ async fn validate<P: CloudProvider>(
     .await
 }
 
-/// Takes back what commands left behind that are not known any more: the operator was restarted between tainting and deleting.
+/// Takes back what commands left behind that are not known any more: the operator was restarted
+/// between tainting and deleting.
 async fn clean_up<P: CloudProvider>(operator: &Operator<P>, commands: &Commands) {
     let leftovers: Vec<_> = {
         let state = operator.state.read();
@@ -294,7 +300,8 @@ fn report<P: CloudProvider>(operator: &Operator<P>, plan: &Plan) {
     }
 }
 
-/// Whether a node stays because it has just been launched, which is no news: that it does not become ready is told in other ways.
+/// Whether a node stays because it has just been launched, which is no news: that it does not
+/// become ready is told in other ways.
 fn is_being_made(claim: &NodeClaim, stay: &Stay, now: jiff::Timestamp) -> bool {
     /// Until then a node has joined and its pods are bound, as a rule.
     const MAKING: jiff::SignedDuration = jiff::SignedDuration::from_secs(45);
@@ -317,7 +324,8 @@ impl Words {
             _ => Event::normal(object, self.reason, message),
         };
         let event = event.within(self.window);
-        // A new obstacle is news, also right after another one has gone; why consolidation does not pay changes with every pod.
+        // A new obstacle is news, also right after another one has gone; why consolidation does not
+        // pay changes with every pod.
         let is_obstacle = self.reason == Reason::DisruptionBlocked;
         if is_obstacle { event.distinct_by(message).superseding() } else { event }
     }

@@ -1,9 +1,11 @@
 //! Kubernetes events, published without repeating themselves and without being lost.
 //!
-//! [`Recorder::publish`] never waits and never fails: the event goes into a bounded [queue](queue), from which one task ([`Publisher::run`]) writes to the API
-//! server. An event counts as said, and rests for its window, only once the API server has taken it; while it waits, a newer one about the same thing takes
-//! its place. In a cluster of 10,000 nodes everything that is there to be said is therefore said in the end, in its newest form and at a rate that the API
-//! server can take; what has to give way is what its producer will say again.
+//! [`Recorder::publish`] never waits and never fails: the event goes into a bounded [queue](queue),
+//! from which one task ([`Publisher::run`]) writes to the API server. An event counts as said, and
+//! rests for its window, only once the API server has taken it; while it waits, a newer one about
+//! the same thing takes its place. In a cluster of 10,000 nodes everything that is there to be said
+//! is therefore said in the end, in its newest form and at a rate that the API server can take;
+//! what has to give way is what its producer will say again.
 
 mod publisher;
 mod queue;
@@ -30,8 +32,9 @@ use crate::text::truncate;
 /// How long an event is not repeated, unless it says otherwise.
 pub const DEFAULT_WINDOW: SignedDuration = SignedDuration::from_mins(2);
 
-/// How much is kept: a Node and its NodeClaim with an obstacle each, at 10,000 nodes, and as many pods again; at less than a kilobyte each about 40 MB. Writes
-/// are attempted over more than a minute of failures, longer while the API server is away.
+/// How much is kept: a Node and its NodeClaim with an obstacle each, at 10,000 nodes, and as many
+/// pods again; at less than a kilobyte each about 40 MB. Writes are attempted over more than a
+/// minute of failures, longer while the API server is away.
 const LIMITS: Limits = Limits { waiting: 50_000, attempts: 8 };
 
 /// Longest message of an event in bytes, as the API server takes it.
@@ -112,15 +115,16 @@ impl Event {
         }
     }
 
-    /// Makes the event differ from others of its reason and object by `value` too. The message is never part of that: a changed message is still the
-    /// same event.
+    /// Makes the event differ from others of its reason and object by `value` too. The message is
+    /// never part of that: a changed message is still the same event.
     #[must_use]
     pub fn distinct_by(mut self, value: impl Into<String>) -> Self {
         self.dedupe.push(value.into());
         self
     }
 
-    /// Makes obsolete what still waits to be said about the object with this reason, whatever distinguishes it.
+    /// Makes obsolete what still waits to be said about the object with this reason, whatever
+    /// distinguishes it.
     #[must_use]
     pub fn superseding(mut self) -> Self {
         self.supersedes = true;
@@ -216,8 +220,9 @@ impl Recorder {
         (Self { clock, shared: Arc::clone(&shared) }, Publisher::new(clock, shared))
     }
 
-    /// Leaves the API server to what is more urgent than events, until the answer is dropped: in a moment when hundreds of writes decide what becomes of as many
-    /// pods, hundreds of events at the same time would delay them. Events wait meanwhile; a few are still written.
+    /// Leaves the API server to what is more urgent than events, until the answer is dropped: in a
+    /// moment when hundreds of writes decide what becomes of as many pods, hundreds of events at
+    /// the same time would delay them. Events wait meanwhile; a few are still written.
     #[must_use]
     pub fn hush(&self) -> Hush {
         self.shared.hushes.fetch_add(1, Ordering::Relaxed);

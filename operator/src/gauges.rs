@@ -1,7 +1,7 @@
 //! Gauges that follow from the state, computed when they are scraped.
 //!
-//! They are written while the state is walked, a page at a time: no list of samples comes to be in between, the state is locked for a page only, and nobody
-//! waits for a scraper meanwhile.
+//! They are written while the state is walked, a page at a time: no list of samples comes to be in
+//! between, the state is locked for a page only, and nobody waits for a scraper meanwhile.
 
 pub mod conditions;
 pub mod pods;
@@ -284,7 +284,8 @@ fn pools(state: &Cluster) -> Pools {
     pools
 }
 
-/// Name, well-known labels (the part of the key after the slash), and whether a NodeClaim is behind it.
+/// Name, well-known labels (the part of the key after the slash), and whether a NodeClaim is behind
+/// it.
 fn node_labels(state: &Cluster, node: &Node, text: &mut LabelText) {
     const WELL_KNOWN: [(&str, &str); 7] = [
         ("zone", labels::ZONE),

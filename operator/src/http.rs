@@ -1,7 +1,9 @@
-//! The servers for probes and metrics, and the one for whoever has to find out what the operator does.
+//! The servers for probes and metrics, and the one for whoever has to find out what the operator
+//! does.
 //!
-//! Probes and metrics listen where the cluster reaches them, and so do its tenants: they tell, and change nothing. What changes something, or costs much,
-//! listens on the pod's own loopback address: `kubectl port-forward` reaches it, for those who may.
+//! Probes and metrics listen where the cluster reaches them, and so do its tenants: they tell, and
+//! change nothing. What changes something, or costs much, listens on the pod's own loopback
+//! address: `kubectl port-forward` reaches it, for those who may.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -49,8 +51,8 @@ pub async fn listen(
     TcpListener::bind(address).await.map_err(|source| ListenError { purpose, address, source })
 }
 
-/// Answers `/healthz` and `/readyz` until `stop`. Healthy means that no loop is stuck. Ready means that the CRDs are there and everything was listed once; a
-/// standby is ready too.
+/// Answers `/healthz` and `/readyz` until `stop`. Healthy means that no loop is stuck. Ready means
+/// that the CRDs are there and everything was listed once; a standby is ready too.
 pub async fn serve_health(
     listener: TcpListener,
     state: State,
@@ -74,13 +76,15 @@ pub async fn serve_health(
     serve("health", listener, router, stop).await;
 }
 
-/// Scrapes that are answered at the same time: a pair of Prometheus servers, and somebody who looks.
+/// Scrapes that are answered at the same time: a pair of Prometheus servers, and somebody who
+/// looks.
 const SCRAPES: usize = 4;
 
 /// A scraper that takes no piece for so long is given up.
 const SCRAPER_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Answers `/metrics` until `stop`. The answer is written while it is read: a large cluster's is never in memory as a whole.
+/// Answers `/metrics` until `stop`. The answer is written while it is read: a large cluster's is
+/// never in memory as a whole.
 pub async fn serve_metrics(listener: TcpListener, metrics: Metrics, stop: CancellationToken) {
     let scrapes = Scrapes { metrics, room: Arc::new(Semaphore::new(SCRAPES)), stop: stop.clone() };
     let router = Router::new().route("/metrics", get(scrape)).with_state(scrapes);
@@ -118,7 +122,8 @@ async fn scrape(Shared(scrapes): Shared<Scrapes>) -> Response {
     ([(header::CONTENT_TYPE, TYPE)], body).into_response()
 }
 
-/// Which loops are stuck, one a line. Kubernetes starts the operator anew when it has heard of one three times, so it is logged as well.
+/// Which loops are stuck, one a line. Kubernetes starts the operator anew when it has heard of one
+/// three times, so it is logged as well.
 fn health(liveness: &Liveness) -> (StatusCode, String) {
     use std::fmt::Write as _;
     let mut text = String::new();
@@ -134,7 +139,8 @@ fn health(liveness: &Liveness) -> (StatusCode, String) {
     }
 }
 
-/// What is written, piece by piece. A scrape that was cut off ends with an error: no scraper takes a part for the whole.
+/// What is written, piece by piece. A scrape that was cut off ends with an error: no scraper takes
+/// a part for the whole.
 fn pieces(
     receiver: mpsc::Receiver<String>,
     written: impl Future<Output = Option<Result<(), Gone>>>,

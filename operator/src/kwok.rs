@@ -1,8 +1,10 @@
-//! The provider `kwok`: machines are plain Node objects that the kwok controller plays, so that Tenon can be tried on any cluster and tested with
-//! thousands of nodes. It needs no cloud and no credentials.
+//! The provider `kwok`: machines are plain Node objects that the kwok controller plays, so that
+//! Tenon can be tried on any cluster and tested with thousands of nodes. It needs no cloud and no
+//! credentials.
 //!
-//! A launch decides the offering and answers at once; the Node is created by [`boot`] after the NodeClass's registration delay, from what the launched
-//! NodeClaim says, so that a restart in between loses nothing.
+//! A launch decides the offering and answers at once; the Node is created by [`boot`] after the
+//! NodeClass's registration delay, from what the launched NodeClaim says, so that a restart in
+//! between loses nothing.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

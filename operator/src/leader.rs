@@ -1,8 +1,9 @@
 //! Leader election on a Lease: of all replicas one works, the others keep their caches warm.
 //!
-//! The holder renews the lease every two seconds. A candidate takes it when its holder gave it up, which it watches for, or when it has not changed for as
-//! long as the lease lasts, measured by the candidate's own clock, so that clocks need not agree. A holder that could not renew for ten seconds has lost it:
-//! five seconds before another may take over.
+//! The holder renews the lease every two seconds. A candidate takes it when its holder gave it up,
+//! which it watches for, or when it has not changed for as long as the lease lasts, measured by the
+//! candidate's own clock, so that clocks need not agree. A holder that could not renew for ten
+//! seconds has lost it: five seconds before another may take over.
 
 use std::time::Duration;
 
@@ -29,7 +30,8 @@ const RETRY_PERIOD: Duration = Duration::from_secs(2);
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the API server keeps a watch of the lease open.
 const WATCH_SECONDS: u32 = 290;
-/// Rest after a watch of the lease that failed. The lease is read every [`RETRY_PERIOD`] all the same.
+/// Rest after a watch of the lease that failed. The lease is read every [`RETRY_PERIOD`] all the
+/// same.
 const WATCH_REST: Duration = Duration::from_secs(10);
 
 /// A replica that led can't be sure any more that it still does.
@@ -185,7 +187,8 @@ impl Election {
         }
     }
 
-    /// Gives the lease up, so that a standby need not wait until it runs out. Only when all work has ended.
+    /// Gives the lease up, so that a standby need not wait until it runs out. Only when all work
+    /// has ended.
     pub async fn release(&self) {
         if tokio::time::timeout(RELEASE_TIMEOUT, self.try_release()).await.is_err() {
             tracing::warn!(lease = self.name, "releasing the lease took too long");

@@ -1,8 +1,9 @@
 //! From standby to leader and back, in one process.
 //!
-//! A replica campaigns only when its caches are filled: a leader that does not know the cluster yet would take what it has not read for gone. While it leads it
-//! runs the controllers, until it is told to stop or can no longer be sure that it leads. Either way its controllers are gone before anybody else may begin;
-//! whoever leads next finds what was under way, as after a crash.
+//! A replica campaigns only when its caches are filled: a leader that does not know the cluster yet
+//! would take what it has not read for gone. While it leads it runs the controllers, until it is
+//! told to stop or can no longer be sure that it leads. Either way its controllers are gone before
+//! anybody else may begin; whoever leads next finds what was under way, as after a crash.
 
 use std::time::Duration;
 
@@ -11,10 +12,11 @@ use tokio_util::sync::CancellationToken;
 use crate::leader::{Election, Lost};
 use crate::tasks::{TaskEnded, Tasks};
 
-/// How long work that is under way may take to finish when the replica is told to stop. What takes longer is cut off, because nobody works until the lease is
-/// given up.
+/// How long work that is under way may take to finish when the replica is told to stop. What takes
+/// longer is cut off, because nobody works until the lease is given up.
 const GRACE: Duration = Duration::from_millis(700);
-/// A lease that could not be renewed for ten seconds runs out after fifteen: by then the controllers have to be gone.
+/// A lease that could not be renewed for ten seconds runs out after fifteen: by then the
+/// controllers have to be gone.
 const ABORT_DEADLINE: Duration = Duration::from_secs(4);
 
 /// Why a replica can't go on.
@@ -23,7 +25,8 @@ pub enum Error {
     /// A controller ended.
     #[error(transparent)]
     Task(#[from] TaskEnded),
-    /// The lease was lost, and a controller could not be stopped before another replica may take over.
+    /// The lease was lost, and a controller could not be stopped before another replica may take
+    /// over.
     #[error("the controllers did not stop in time after the lease was lost")]
     Stuck(#[source] Lost),
 }
@@ -33,7 +36,8 @@ pub trait Replica: Sync {
     /// Waits until this replica knows the cluster.
     fn warm_up(&self) -> impl Future<Output = ()> + Send;
 
-    /// This replica leads: starts the controllers, which stop when the tasks' token is cancelled. Dropped where it stands when the lease is lost meanwhile.
+    /// This replica leads: starts the controllers, which stop when the tasks' token is cancelled.
+    /// Dropped where it stands when the lease is lost meanwhile.
     fn lead(&self, tasks: &mut Tasks) -> impl Future<Output = ()> + Send;
 
     /// This replica does not lead any more, and its controllers are gone.
@@ -47,7 +51,8 @@ enum Ended {
     Task(TaskEnded),
 }
 
-/// Takes part in the election and leads whenever it is won, until `stop`. Without an election the replica always leads.
+/// Takes part in the election and leads whenever it is won, until `stop`. Without an election the
+/// replica always leads.
 pub async fn run(
     election: Option<&Election>,
     replica: &impl Replica,
@@ -87,7 +92,8 @@ async fn campaign(election: Option<&Election>, replica: &impl Replica) {
     }
 }
 
-/// Leads until that has to end. The lease is renewed from the first moment: what a replica has to do before its controllers start may take as long as it likes.
+/// Leads until that has to end. The lease is renewed from the first moment: what a replica has to
+/// do before its controllers start may take as long as it likes.
 async fn hold(
     election: Option<&Election>,
     replica: &impl Replica,

@@ -1,7 +1,10 @@
-//! What the machines of each NodePool have together, for the last look at its limits before a launch.
+//! What the machines of each NodePool have together, for the last look at its limits before a
+//! launch.
 //!
-//! The plan has kept to the limits; this guards against two plans that each did, so what is in use counts, not what a launch adds. A plan has many launches, so
-//! the machines are summed up for all of them at once, and what they have may be a second old; NodeClaims that were created since are counted.
+//! The plan has kept to the limits; this guards against two plans that each did, so what is in use
+//! counts, not what a launch adds. A plan has many launches, so the machines are summed up for all
+//! of them at once, and what they have may be a second old; NodeClaims that were created since are
+//! counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

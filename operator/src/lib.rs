@@ -1,6 +1,7 @@
 //! The Kubernetes operator of Tenon.
 //!
-//! Data flows one way: watches → [`state`] → Snapshot → planner → Plan → [`actuate`] → Kubernetes and the cloud. See `docs/src/architecture.md`.
+//! Data flows one way: watches → [`state`] → Snapshot → planner → Plan → [`actuate`] → Kubernetes
+//! and the cloud. See `docs/src/architecture.md`.
 
 pub mod actuate;
 pub mod aws;

@@ -1,11 +1,14 @@
-//! Whether the operator still gets on: which loops are in the middle of something, and since when nothing came of it.
+//! Whether the operator still gets on: which loops are in the middle of something, and since when
+//! nothing came of it.
 //!
-//! A loop that waits for work is fine, however long it waits; one that has begun something has to end it. So loops register their turns here
-//! ([`turn`], [`begin`]), and a turn in which nothing happens for longer than its limit is stuck: `/healthz` fails and Kubernetes starts the operator anew.
-//! A call to the API server that ends, well or not, counts as something that happened: calls have deadlines, and a slow API server makes turns long but hangs
-//! none of them.
+//! A loop that waits for work is fine, however long it waits; one that has begun something has to
+//! end it. So loops register their turns here ([`turn`], [`begin`]), and a turn in which nothing
+//! happens for longer than its limit is stuck: `/healthz` fails and Kubernetes starts the operator
+//! anew. A call to the API server that ends, well or not, counts as something that happened: calls
+//! have deadlines, and a slow API server makes turns long but hangs none of them.
 //!
-//! A turn is registered under the name of the task that it runs in, in the registry that the task was handed ([`of_task`]).
+//! A turn is registered under the name of the task that it runs in, in the registry that the task
+//! was handed ([`of_task`]).
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -15,10 +18,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Turns that calculate and write: plans, and whatever is done about one object. A plan takes three minutes at most, and calls of AWS up to four without an end.
+/// Turns that calculate and write: plans, and whatever is done about one object. A plan takes three
+/// minutes at most, and calls of AWS up to four without an end.
 pub const WORK: Duration = Duration::from_mins(15);
 
-/// Turns that only pass something on: a change into the state, a page of a list out of the API server, which has a minute for it.
+/// Turns that only pass something on: a change into the state, a page of a list out of the API
+/// server, which has a minute for it.
 pub const PASSING: Duration = Duration::from_mins(5);
 
 tokio::task_local! {
@@ -47,7 +52,8 @@ pub async fn turn<T>(limit: Duration, work: impl Future<Output = T>) -> T {
     }
 }
 
-/// Registers a turn of the loop that this task runs, until the answer is dropped. `None` outside of a task that was handed a registry.
+/// Registers a turn of the loop that this task runs, until the answer is dropped. `None` outside of
+/// a task that was handed a registry.
 pub fn begin(limit: Duration) -> Option<Underway> {
     TASK.try_with(|(name, liveness)| liveness.begin(name, limit)).ok()
 }

@@ -1,4 +1,5 @@
-//! Logs: JSON in a cluster, text on a terminal. How much is logged can be changed while the operator runs.
+//! Logs: JSON in a cluster, text on a terminal. How much is logged can be changed while the
+//! operator runs.
 
 pub mod json;
 
@@ -41,7 +42,8 @@ impl Level {
         *self.current.lock()
     }
 
-    /// Logs this much from now on. Fails only when nothing is logged any more, because the process ends.
+    /// Logs this much from now on. Fails only when nothing is logged any more, because the process
+    /// ends.
     pub fn set(&self, level: LogLevel) -> Result<(), reload::Error> {
         let mut current = self.current.lock();
         (self.reload)(filter(level))?;
@@ -50,7 +52,8 @@ impl Level {
     }
 }
 
-/// Starts logging to standard output, panics included, and noting spans where they are traced. Called once, by `main`.
+/// Starts logging to standard output, panics included, and noting spans where they are traced.
+/// Called once, by `main`.
 pub fn start(level: LogLevel, tracer: Option<SdkTracer>) -> Level {
     std::panic::set_hook(Box::new(|info| {
         let location = info.location().map(ToString::to_string).unwrap_or_default();
@@ -70,7 +73,8 @@ pub fn start(level: LogLevel, tracer: Option<SdkTracer>) -> Level {
     Level::new(level, move |filter| handle.reload(filter))
 }
 
-/// Our own logs as they are asked for; what libraries say about each request is of no use to anybody.
+/// Our own logs as they are asked for; what libraries say about each request is of no use to
+/// anybody.
 fn filter(level: LogLevel) -> EnvFilter {
     let level = level.as_filter();
     EnvFilter::new(format!(
@@ -79,7 +83,8 @@ fn filter(level: LogLevel) -> EnvFilter {
     ))
 }
 
-/// Logs a failure that is tried again: a warning when it may pass by itself (`passing`), an error when somebody has to look at it.
+/// Logs a failure that is tried again: a warning when it may pass by itself (`passing`), an error
+/// when somebody has to look at it.
 macro_rules! log_failure {
     (passing: $passing:expr, $($fields:tt)*) => {
         if $passing {

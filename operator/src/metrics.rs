@@ -1,8 +1,10 @@
 //! Counters, histograms and summaries of the operator, under upstream's names.
 //!
-//! [`Metrics`] owns the registry. Parts that measure something ask it for a family once ([`Metrics::counters`], …), with the names of the labels, and
-//! count by the values of the labels. What all parts share stands as a field in [`Core`], which `Metrics` derefs to. Gauges that follow from state are
-//! not stored: they are computed when scraped ([`Metrics::expose`]). Series of NodePools and NodeClasses that are gone are forgotten ([`family`]).
+//! [`Metrics`] owns the registry. Parts that measure something ask it for a family once
+//! ([`Metrics::counters`], …), with the names of the labels, and count by the values of the labels.
+//! What all parts share stands as a field in [`Core`], which `Metrics` derefs to. Gauges that
+//! follow from state are not stored: they are computed when scraped ([`Metrics::expose`]). Series
+//! of NodePools and NodeClasses that are gone are forgotten ([`family`]).
 
 mod core;
 pub mod exposition;
@@ -61,7 +63,8 @@ impl<const N: usize> Counters<N> {
     }
 }
 
-/// A gauge per combination of label values, for what does not follow from state. Clones share their values.
+/// A gauge per combination of label values, for what does not follow from state. Clones share their
+/// values.
 #[derive(Clone, Debug)]
 pub struct Gauges<const N: usize>(Arc<Family<[String; N], Gauge>>);
 
@@ -92,7 +95,8 @@ impl<const N: usize> Gauges<N> {
 pub struct Histograms<const N: usize>(Arc<Family<[String; N], Histogram>>);
 
 impl<const N: usize> Histograms<N> {
-    /// Adds an observation, in the unit that the metric's name says; `values` in the order of the label names.
+    /// Adds an observation, in the unit that the metric's name says; `values` in the order of the
+    /// label names.
     pub fn observe(&self, values: [&str; N], value: f64) {
         self.0.update(values.map(str::to_owned), |histogram| histogram.observe(value));
     }
@@ -208,18 +212,21 @@ impl Metrics {
         self.registry.lock().exposed.push(exposed);
     }
 
-    /// From now on series of what `live` does not name are forgotten after a while ([`family::KEPT`]). It is asked at scrapes, at most once a minute, and
-    /// answers `None` as long as it does not know.
+    /// From now on series of what `live` does not name are forgotten after a while
+    /// ([`family::KEPT`]). It is asked at scrapes, at most once a minute, and answers `None` as
+    /// long as it does not know.
     pub fn forget_all_but(&self, live: impl Fn() -> Option<Live> + Send + Sync + 'static) {
         self.registry.lock().live = Some(Arc::new(live));
     }
 
-    /// The names of all families, as they are exposed once they have values. Those of what is computed at each scrape are not among them.
+    /// The names of all families, as they are exposed once they have values. Those of what is
+    /// computed at each scrape are not among them.
     pub fn names(&self) -> BTreeSet<String> {
         self.registry.lock().names.clone()
     }
 
-    /// Hands all metrics in the OpenMetrics text format to `sink`, piece by piece. No lock is held while it is called: it may wait for the scraper.
+    /// Hands all metrics in the OpenMetrics text format to `sink`, piece by piece. No lock is held
+    /// while it is called: it may wait for the scraper.
     pub fn write(&self, sink: &mut dyn FnMut(String) -> Result<(), Gone>) -> Result<(), Gone> {
         sweep(&self.registry);
         let mut out = Exposition::new(sink);
@@ -241,7 +248,8 @@ impl Metrics {
         out.finish()
     }
 
-    /// All metrics in the OpenMetrics text format, in one piece: for tests, and where there are few.
+    /// All metrics in the OpenMetrics text format, in one piece: for tests, and where there are
+    /// few.
     pub fn encode(&self) -> Result<String, Gone> {
         let mut text = String::new();
         self.write(&mut |piece| {

@@ -1,8 +1,10 @@
-//! The NodeClasses of a provider, kept by the same watch, and by the same rules, as the kinds of the state.
+//! The NodeClasses of a provider, kept by the same watch, and by the same rules, as the kinds of
+//! the state.
 //!
-//! They are not in the state itself. What the planner is asked about comes from a look at the state, in the middle of which the provider is asked for the
-//! catalog of a NodeClass: were NodeClasses behind the same lock, that would be a second look inside of the first, which never ends when somebody waits to
-//! write in between.
+//! They are not in the state itself. What the planner is asked about comes from a look at the
+//! state, in the middle of which the provider is asked for the catalog of a NodeClass: were
+//! NodeClasses behind the same lock, that would be a second look inside of the first, which never
+//! ends when somebody waits to write in between.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -32,7 +34,8 @@ pub struct NodeClasses<K> {
 #[derive(Debug)]
 struct Kept<K> {
     objects: BTreeMap<String, Arc<K>>,
-    /// While a list is under way: what was written here since it began. The list may be too old to have that.
+    /// While a list is under way: what was written here since it began. The list may be too old to
+    /// have that.
     listing: Option<BTreeSet<String>>,
 }
 
@@ -101,12 +104,14 @@ where
         *self.synced.borrow()
     }
 
-    /// Takes in an object, as an event of the watch does. A version that is no news, because it was written here, is left out.
+    /// Takes in an object, as an event of the watch does. A version that is no news, because it was
+    /// written here, is left out.
     pub fn apply(&self, object: K) {
         self.put(object, Source::Watch);
     }
 
-    /// Takes in what the API server answered to a write, so that the next look sees it, and answers it. What the watch has already seen go does not come back.
+    /// Takes in what the API server answered to a write, so that the next look sees it, and answers
+    /// it. What the watch has already seen go does not come back.
     pub fn written(&self, object: K) -> Arc<K> {
         self.put(object, Source::Own)
     }

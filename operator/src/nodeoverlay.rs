@@ -1,4 +1,5 @@
-//! The controller of NodeOverlays: says on each whether it counts. Decisions do not wait for it: the planner leaves out by itself what is in conflict.
+//! The controller of NodeOverlays: says on each whether it counts. Decisions do not wait for it:
+//! the planner leaves out by itself what is in conflict.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,7 +39,8 @@ enum Fault {
 /// Which overlays there were when they were judged last, in which generation.
 type Generations = BTreeMap<String, Option<i64>>;
 
-/// Judges overlays whenever one of them or a NodePool has changed. It has to be run again when what can be launched has.
+/// Judges overlays whenever one of them or a NodePool has changed. It has to be run again when what
+/// can be launched has.
 pub(crate) struct NodeOverlays<P> {
     operator: Arc<Operator<P>>,
     known: Mutex<Generations>,

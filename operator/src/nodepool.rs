@@ -30,7 +30,8 @@ use crate::write::WriteError;
 /// NodeClasses say themselves when they change; this is for a provider that forgets to.
 const POLL: Duration = Duration::from_secs(30);
 
-/// Reconciles NodePools. It has to be run again for all when the state of a NodeClass may have changed, and when planning is paused or goes on.
+/// Reconciles NodePools. It has to be run again for all when the state of a NodeClass may have
+/// changed, and when planning is paused or goes on.
 pub(crate) struct NodePools<P> {
     operator: Arc<Operator<P>>,
     /// Which machines registered.
@@ -156,8 +157,9 @@ fn judge_class(set: &mut Conditions<'_>, class: Option<&NodeClassState>) {
     };
 }
 
-/// Writes the hash of the NodePool's template, for drift. When the version of the algorithm has changed, the NodeClaims get the new version and hash
-/// first, because hashes of different versions can't be compared; what has drifted already stays drifted.
+/// Writes the hash of the NodePool's template, for drift. When the version of the algorithm has
+/// changed, the NodeClaims get the new version and hash first, because hashes of different versions
+/// can't be compared; what has drifted already stays drifted.
 async fn write_hash<P: CloudProvider>(
     operator: &Operator<P>,
     pool: &NodePool,

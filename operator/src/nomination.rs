@@ -1,12 +1,16 @@
 //! Plans that come true: kube-scheduler is told which Node each waiting pod was planned for.
 //!
-//! kube-scheduler tries the Node in a pod's `status.nominatedNodeName` first and keeps that Node's room from pods of equal or lower priority. It takes a nomination
-//! away, and looks at every waiting pod again, whenever it tries the pod and the Node does not take it yet. So a nomination holds only when kube-scheduler knows of
-//! it before the Node opens and does not try the pod in between, and Nodes open best all at once: each that does makes it try all pods that wait.
+//! kube-scheduler tries the Node in a pod's `status.nominatedNodeName` first and keeps that Node's
+//! room from pods of equal or lower priority. It takes a nomination away, and looks at every
+//! waiting pod again, whenever it tries the pod and the Node does not take it yet. So a nomination
+//! holds only when kube-scheduler knows of it before the Node opens and does not try the pod in
+//! between, and Nodes open best all at once: each that does makes it try all pods that wait.
 //!
-//! A Node that pods were planned for is therefore registered with a taint of our own ([`labels::NOT_NOMINATED_TAINT`]), which goes when nothing else keeps pods
-//! away any more, its pods are nominated and the watch has shown that ([`Nominations::turn`]), together with others that become ready at the same moment. A
-//! nomination that got lost all the same is written again at once, as long as the Node has room for the pod, and one that no longer holds is taken back.
+//! A Node that pods were planned for is therefore registered with a taint of our own
+//! ([`labels::NOT_NOMINATED_TAINT`]), which goes when nothing else keeps pods away any more, its
+//! pods are nominated and the watch has shown that ([`Nominations::turn`]), together with others
+//! that become ready at the same moment. A nomination that got lost all the same is written again
+//! at once, as long as the Node has room for the pod, and one that no longer holds is taken back.
 
 mod upkeep;
 
@@ -33,13 +37,15 @@ use crate::state::snapshot::is_ephemeral;
 use crate::tasks::isolated;
 use crate::watch::wire::{self, Node};
 
-/// The first minor version of Kubernetes 1 in which others than kube-scheduler may nominate Nodes (feature gate NominatedNodeNameForExpectation).
+/// The first minor version of Kubernetes 1 in which others than kube-scheduler may nominate Nodes
+/// (feature gate NominatedNodeNameForExpectation).
 const SINCE_MINOR: u32 = 35;
 
 /// A Node that could open waits so long for others of its launch, at most.
 const TOGETHER: Duration = Duration::from_secs(2);
 
-/// Others whose Node is not older than this, or their NodeClaim while they have none, are waited for: a machine that takes longer is nobody's neighbour.
+/// Others whose Node is not older than this, or their NodeClaim while they have none, are waited
+/// for: a machine that takes longer is nobody's neighbour.
 const JOINING: SignedDuration = SignedDuration::from_secs(10);
 
 /// So often a round looks whether the watch has shown the nominations: there may be ten thousand.
@@ -48,7 +54,8 @@ const LOOK: Duration = Duration::from_millis(50);
 /// A round ends when the watch has shown no nomination for so long,
 const STALLED: Duration = Duration::from_secs(2);
 
-/// or after this time, nominated or not: on a control plane that is that busy pods wait for it anyway, and nodes that they have no room on cost more.
+/// or after this time, nominated or not: on a control plane that is that busy pods wait for it
+/// anyway, and nodes that they have no room on cost more.
 const LONGEST: Duration = Duration::from_secs(12);
 
 /// What kube-scheduler's watch may be behind the operator's.
@@ -129,7 +136,8 @@ async fn round<P: CloudProvider>(operator: &Operator<P>) {
     let begun = Instant::now();
     let mut progressed = begun;
     loop {
-        // Nodes that become ready meanwhile open with the others: kube-scheduler tries all pods that wait as often as nodes open.
+        // Nodes that become ready meanwhile open with the others: kube-scheduler tries all pods
+        // that wait as often as nodes open.
         let others = std::mem::take(&mut *nominations.requests.lock());
         nominations.opening.lock().extend(others.iter().map(|request| request.node.clone()));
         for pod in pods_of(&operator.state.read(), &others) {
@@ -207,7 +215,8 @@ fn is_open(claim: &NodeClaim, node: &Node) -> bool {
     !node.is_deleting() && !node.spec.taints.iter().any(|taint| closes(claim, taint))
 }
 
-/// Whether a Node that takes no pods yet is about to: it has become ready, and the control plane takes the taint away that says otherwise.
+/// Whether a Node that takes no pods yet is about to: it has become ready, and the control plane
+/// takes the taint away that says otherwise.
 fn is_about_to_open(claim: &NodeClaim, node: &Node) -> bool {
     let ready = |taint: &Taint| taint.key == "node.kubernetes.io/not-ready";
     node.is_ready()

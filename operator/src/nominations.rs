@@ -1,4 +1,5 @@
-//! Nodes that wait until their pods are nominated, for whoever opens them; [`crate::nomination`] does the work.
+//! Nodes that wait until their pods are nominated, for whoever opens them; [`crate::nomination`]
+//! does the work.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,14 +47,16 @@ pub struct Turn(
 );
 
 impl Nominations {
-    /// Whether pods are nominated, as far as the options, the cluster's version and the operator's permissions go.
+    /// Whether pods are nominated, as far as the options, the cluster's version and the operator's
+    /// permissions go.
     pub fn are_on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
     }
 
     /// Whether the Node of a NodeClaim is to be held back until its pods are nominated.
     ///
-    /// Not where something else than its readiness opens it: a device plugin, say, is a pod that has to run there first.
+    /// Not where something else than its readiness opens it: a device plugin, say, is a pod that
+    /// has to run there first.
     pub fn hold(&self, state: &State, claim: &NodeClaim) -> bool {
         const BASIC: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pods"];
         let requests = &claim.spec.resources.requests;
@@ -63,7 +66,8 @@ impl Nominations {
             && expects_pods(&state.read(), &name(&claim.metadata))
     }
 
-    /// Waits until the pods that were planned onto a NodeClaim are nominated to its Node, which nothing but [`labels::NOT_NOMINATED_TAINT`] keeps closed.
+    /// Waits until the pods that were planned onto a NodeClaim are nominated to its Node, which
+    /// nothing but [`labels::NOT_NOMINATED_TAINT`] keeps closed.
     pub async fn turn(&self, state: &State, claim: &NodeClaim, node: &Node) -> Option<Turn> {
         let claim = name(&claim.metadata);
         if !self.on.load(Ordering::Relaxed) || !expects_pods(&state.read(), &claim) {
@@ -75,7 +79,8 @@ impl Nominations {
         timeout(PATIENCE, turn).await.ok()?.ok()
     }
 
-    /// Whether a nomination failed because the operator may not write any: then it does without from now on, and says so once.
+    /// Whether a nomination failed because the operator may not write any: then it does without
+    /// from now on, and says so once.
     pub(crate) async fn are_forbidden(&self, state: &State, error: &WriteError) -> bool {
         let forbidden =
             error.code() == Some(403) && error.message().contains("cannot patch resource");
@@ -104,13 +109,16 @@ impl Nominations {
 
 /// Whether nothing is to be nominated at the moment.
 ///
-/// While kube-scheduler has a backlog a pod that was tried comes after all of it, the room that is kept for the pod lies idle so long, and each attempt takes several times as
-/// long, as kube-scheduler filters Nodes twice that pods are nominated to. And where all pods are alike it would change nothing.
+/// While kube-scheduler has a backlog a pod that was tried comes after all of it, the room that is
+/// kept for the pod lies idle so long, and each attempt takes several times as long, as
+/// kube-scheduler filters Nodes twice that pods are nominated to. And where all pods are alike it
+/// would change nothing.
 pub(crate) fn stands_back(state: &Cluster) -> bool {
     state.is_backlogged() || state.are_planned_pods_alike()
 }
 
-/// Whether pods were planned onto a NodeClaim that kube-scheduler has still to place, and they are to be nominated.
+/// Whether pods were planned onto a NodeClaim that kube-scheduler has still to place, and they are
+/// to be nominated.
 pub(crate) fn expects_pods(state: &Cluster, claim: &str) -> bool {
     !stands_back(state) && state.planned_onto(claim).any(|(_, pod)| !pod.other_scheduler)
 }

@@ -1,4 +1,5 @@
-//! What NodeOverlays come to: computed once for as long as nothing that they look at changes, for every launch asks for it.
+//! What NodeOverlays come to: computed once for as long as nothing that they look at changes, for
+//! every launch asks for it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -12,8 +13,8 @@ use tenon_planner::snapshot::{Catalog, NodeClassRef, Snapshot};
 use crate::state::cluster::Cluster;
 use crate::state::snapshot::class_of;
 
-/// NodePools, what can be launched for them, and the NodeOverlays, at one moment. What follows from them takes long enough to be asked for with
-/// [`crate::tasks::blocking`].
+/// NodePools, what can be launched for them, and the NodeOverlays, at one moment. What follows from
+/// them takes long enough to be asked for with [`crate::tasks::blocking`].
 #[derive(Debug)]
 pub struct Offers {
     version: Version,
@@ -29,7 +30,8 @@ impl Offers {
         self.conflicts.get_or_init(|| overlays::conflicts(&self.snapshot))
     }
 
-    /// What can be launched for a NodePool, with the overlays; nothing where the pool is not known or has no catalog.
+    /// What can be launched for a NodePool, with the overlays; nothing where the pool is not known
+    /// or has no catalog.
     pub fn catalog(&self, node_pool: &str) -> Option<Arc<Catalog>> {
         // Whoever asks for the same meanwhile waits for it, instead of computing it as well.
         let mut catalogs = self.catalogs.lock();
@@ -61,7 +63,8 @@ impl LatestOffers {
         match &*latest {
             Some(known) if known.version == version => Arc::clone(known),
             _ => {
-                // From the very catalogs that the version names: the provider may have others by now.
+                // From the very catalogs that the version names: the provider may have others by
+                // now.
                 let named = |class: &NodeClassRef| version.catalogs.get(class).cloned();
                 let snapshot = state.offers(&named, now);
                 let (conflicts, catalogs) = Default::default();

@@ -56,7 +56,8 @@ impl<P> std::fmt::Debug for Operator<P> {
 }
 
 impl<P: CloudProvider> Operator<P> {
-    /// What provisioning has to know of the options now: whether pods are nominated shows only once the API server has told its version.
+    /// What provisioning has to know of the options now: whether pods are nominated shows only once
+    /// the API server has told its version.
     pub fn provisioning_policy(&self) -> Policy {
         let nominations = self.policy.nominations && self.nominations.are_on();
         Policy { nominations, ..self.policy.clone() }
@@ -96,7 +97,8 @@ impl<P: CloudProvider> Operator<P> {
         self.options.feature_gates.is_on("NodeOverlay")
     }
 
-    /// What can be launched for a NodeClaim where NodeOverlays change that; nothing where the provider knows all.
+    /// What can be launched for a NodeClaim where NodeOverlays change that; nothing where the
+    /// provider knows all.
     pub async fn overlaid(&self, claim: &NodeClaim) -> Option<Arc<Catalog>> {
         if !self.overlays_count() {
             return None;

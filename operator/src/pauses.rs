@@ -1,8 +1,11 @@
-//! Whether planning is paused, for how long and why: what people see in the condition `PlanningActive` of NodePools and in its events.
+//! Whether planning is paused, for how long and why: what people see in the condition
+//! `PlanningActive` of NodePools and in its events.
 //!
-//! Plans are made on a complete state only, so one NodeClaim whose launch hangs holds all of them up; and a planner that panics makes none. Both concern
-//! every NodePool and are noted in [`Pauses`], by whoever finds out. That one NodePool can't be planned with is found when it is reconciled
-//! ([`judge`] brings the two together). A launch takes seconds, and planning waits for it every time: only what lasts is a pause.
+//! Plans are made on a complete state only, so one NodeClaim whose launch hangs holds all of them
+//! up; and a planner that panics makes none. Both concern every NodePool and are noted in
+//! [`Pauses`], by whoever finds out. That one NodePool can't be planned with is found when it is
+//! reconciled ([`judge`] brings the two together). A launch takes seconds, and planning waits for
+//! it every time: only what lasts is a pause.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +26,8 @@ use crate::state::cluster::{Cluster, name};
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How often it is looked again what a pause is due to.
 const REVIEW: Duration = Duration::from_mins(1);
-/// So old is a pause when there is an event about it: a NodePool that was just created is not ready for a moment.
+/// So old is a pause when there is an event about it: a NodePool that was just created is not ready
+/// for a moment.
 pub const TOLD_AFTER: Duration = Duration::from_secs(15);
 /// The event about one pause is not repeated.
 const ONCE: jiff::SignedDuration = jiff::SignedDuration::from_hours(24);
@@ -116,7 +120,8 @@ pub async fn watch_state(state: &State, pauses: &Pauses) {
     }
 }
 
-/// Why planning is still paused by the condition that a former leader left behind, whether or not this one has waited long enough to say so by itself.
+/// Why planning is still paused by the condition that a former leader left behind, whether or not
+/// this one has waited long enough to say so by itself.
 pub fn inherited(conditions: &[Condition], cluster: &Cluster) -> Option<Why> {
     let paused = active(conditions).filter(|it| it.status == ConditionStatus::False)?;
     let by_state = [UNLISTED, LAUNCHING].contains(&paused.reason.as_str());
@@ -218,7 +223,8 @@ fn lasted(condition: &Condition, now: Timestamp) -> Duration {
     Duration::try_from(lasted).unwrap_or_default()
 }
 
-/// What is to be said after the conditions of a NodePool went from `before` to those that it has, and when to look again because there will be something.
+/// What is to be said after the conditions of a NodePool went from `before` to those that it has,
+/// and when to look again because there will be something.
 pub fn news(
     before: &[Condition],
     pool: &NodePool,

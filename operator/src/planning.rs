@@ -1,8 +1,10 @@
-//! How the planner is run: on a thread for heavy work, until its time is over or the operator is told to stop.
+//! How the planner is run: on a thread for heavy work, until its time is over or the operator is
+//! told to stop.
 //!
-//! What was planned when the operator is told to stop is not carried out: whoever leads next plans anew. A pass that panics ends nothing but itself; pods
-//! and NodePools that make provisioning panic are left out for a while ([`quarantine`], [`pools`]), so that the others are planned for. What holds planning up is
-//! told on the NodePools ([`pauses`]).
+//! What was planned when the operator is told to stop is not carried out: whoever leads next plans
+//! anew. A pass that panics ends nothing but itself; pods and NodePools that make provisioning
+//! panic are left out for a while ([`quarantine`], [`pools`]), so that the others are planned for.
+//! What holds planning up is told on the NodePools ([`pauses`]).
 
 pub mod pools;
 
@@ -47,7 +49,8 @@ impl Cancel for Until {
     }
 }
 
-/// Does heavy work. `None` as soon as `stop` says so, whatever came of the work, or when the runtime is going away. A panic goes on in the caller.
+/// Does heavy work. `None` as soon as `stop` says so, whatever came of the work, or when the
+/// runtime is going away. A panic goes on in the caller.
 pub async fn unless_stopped<T: Send + 'static>(
     stop: &CancellationToken,
     work: impl FnOnce() -> T + Send + 'static,

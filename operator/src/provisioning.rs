@@ -1,9 +1,12 @@
 //! Provisioning: pods that fit nowhere get machines.
 //!
-//! kube-scheduler marks a pod unschedulable, or a machine begins to go and its pods need another place; the state tells; a batch closes when nothing further
-//! came for a second (at most after ten); the planner plans on a snapshot; the plan is carried out. Where machines are taken away the batch closes after a
-//! tenth of a second: all of their pods are known at once, and their time is short. Pods that still wait are looked at again every ten seconds, so nothing
-//! that is dropped on the way is lost. When the planner panics, the pods that make it panic are found and left out for a while.
+//! kube-scheduler marks a pod unschedulable, or a machine begins to go and its pods need another
+//! place; the state tells; a batch closes when nothing further came for a second (at most after
+//! ten); the planner plans on a snapshot; the plan is carried out. Where machines are taken away
+//! the batch closes after a tenth of a second: all of their pods are known at once, and their time
+//! is short. Pods that still wait are looked at again every ten seconds, so nothing that is dropped
+//! on the way is lost. When the planner panics, the pods that make it panic are found and left out
+//! for a while.
 
 pub mod batcher;
 pub mod replicas;
@@ -87,7 +90,8 @@ pub async fn run<P: CloudProvider>(
     }
 }
 
-/// Lets what happens trigger batches: pods that begin to wait, machines that begin to go, CapacityBuffers.
+/// Lets what happens trigger batches: pods that begin to wait, machines that begin to go,
+/// CapacityBuffers.
 fn listen(state: &State, batcher: &Batcher) {
     let trigger = batcher.clone();
     let going = Going::default();
@@ -144,8 +148,8 @@ fn is_disrupted(node: &wire::Node) -> bool {
     node.has_taint(labels::DISRUPTED_TAINT, "NoSchedule")
 }
 
-/// Plans one batch after the other until `stop`. Then what is being planned is dropped, and of a batch that is being carried out only the launches that are
-/// under way are finished.
+/// Plans one batch after the other until `stop`. Then what is being planned is dropped, and of a
+/// batch that is being carried out only the launches that are under way are finished.
 async fn batches<P: CloudProvider>(
     operator: &Arc<Operator<P>>,
     buffers: &Outcomes,
@@ -154,7 +158,8 @@ async fn batches<P: CloudProvider>(
 ) {
     let mut pass = 0;
     let without_place = AtomicUsize::new(0);
-    // Of many pods that are alike it is known what they need: others that come later go where these leave room.
+    // Of many pods that are alike it is known what they need: others that come later go where these
+    // leave room.
     let enough =
         || operator.state.read().are_waiting_pods_alike(without_place.load(Ordering::Relaxed));
     while stop.run_until_cancelled(batcher.wait(enough)).await.is_some() {
@@ -209,7 +214,8 @@ async fn batches<P: CloudProvider>(
     }
 }
 
-/// Finds the pods, or the NodePools, that make `plan` panic, and leaves them out for a while; false when it is not about them.
+/// Finds the pods, or the NodePools, that make `plan` panic, and leaves them out for a while; false
+/// when it is not about them.
 async fn set_aside<P: CloudProvider>(
     operator: &Arc<Operator<P>>,
     plan: impl Fn(&Operator<P>, &Snapshot, &Until) -> Plan + Clone + Send + 'static,
@@ -245,7 +251,8 @@ async fn set_aside<P: CloudProvider>(
     leave_out(operator, &snapshot, &bad, panicked)
 }
 
-/// The shapes of waiting pods for which `plan` panics, as indices into those of the snapshot; `None` when it panics without any of them, too.
+/// The shapes of waiting pods for which `plan` panics, as indices into those of the snapshot;
+/// `None` when it panics without any of them, too.
 async fn culprits_among_pods<P: CloudProvider>(
     operator: &Arc<Operator<P>>,
     plan: impl Fn(&Operator<P>, &Snapshot, &Until) -> Plan + Send + 'static,
@@ -304,7 +311,8 @@ fn leave_out<P: CloudProvider>(
 /// So many pods that are alike are named.
 const TOLD: usize = 10;
 
-/// Pods that wait, machines that go, and CapacityBuffers count as new. Where no pod waits any more, no pass comes that would say so.
+/// Pods that wait, machines that go, and CapacityBuffers count as new. Where no pod waits any more,
+/// no pass comes that would say so.
 fn retrigger<P: CloudProvider>(operator: &Operator<P>, batcher: &Batcher) {
     let state = operator.state.read();
     let mut waiting = state.pods().filter(|(_, pod)| pod.unschedulable).peekable();
@@ -390,7 +398,8 @@ fn report<P: CloudProvider>(operator: &Operator<P>, plan: &Plan, absent: &Virtua
     }
 }
 
-/// Sets the gauges of pods that wait: by zone, those that nothing can take, and those that can't be planned for.
+/// Sets the gauges of pods that wait: by zone, those that nothing can take, and those that can't be
+/// planned for.
 fn measure<P: CloudProvider>(
     operator: &Operator<P>,
     zones: &BTreeMap<String, u32>,

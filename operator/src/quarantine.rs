@@ -1,7 +1,10 @@
-//! Pods and NodePools that the planner can't cope with: which of them make it panic, and planning without them for a while.
+//! Pods and NodePools that the planner can't cope with: which of them make it panic, and planning
+//! without them for a while.
 //!
-//! Whoever may create a pod or change a NodePool must not be able to keep everybody else's from being planned for. Pods are told apart by their shapes, as the planner does it: a
-//! Deployment of a thousand pods is found as fast as a single pod, and pods that replace others are known already.
+//! Whoever may create a pod or change a NodePool must not be able to keep everybody else's from
+//! being planned for. Pods are told apart by their shapes, as the planner does it: a Deployment of
+//! a thousand pods is found as fast as a single pod, and pods that replace others are known
+//! already.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,7 +14,8 @@ use parking_lot::Mutex;
 use tenon_planner::Snapshot;
 use tenon_planner::snapshot::{Placement, Pod, PodShape};
 
-/// So long they are left out before they are tried again: what makes the planner panic may be something else that has gone meanwhile.
+/// So long they are left out before they are tried again: what makes the planner panic may be
+/// something else that has gone meanwhile.
 pub const PERIOD: SignedDuration = SignedDuration::from_mins(10);
 
 /// Shapes of pods, and NodePools, that are not planned for now. Clones share them.
@@ -88,7 +92,8 @@ pub fn waits(pod: &Pod) -> bool {
     pod.placement == Placement::Unschedulable
 }
 
-/// The shapes of waiting pods, as indices into [`Snapshot::shapes`], without which planning gets through. `None` when it does not even without any.
+/// The shapes of waiting pods, as indices into [`Snapshot::shapes`], without which planning gets
+/// through. `None` when it does not even without any.
 pub fn culprits(
     snapshot: &Snapshot,
     gets_through: impl Fn(&Snapshot) -> bool,
@@ -103,10 +108,12 @@ pub fn culprits(
     search(waiting.map(|pod| pod.shape.0).collect(), with, give_up)
 }
 
-/// Which of these have to go, so that work with the others gets through; `None` when it does not even without any.
+/// Which of these have to go, so that work with the others gets through; `None` when it does not
+/// even without any.
 ///
-/// Halves what fails until single ones are left, each tried together with all that was found good, so that what is left is known to get through as a whole:
-/// `2 k log n` attempts for `k` bad ones of `n`. When `give_up` says so the rest counts as bad.
+/// Halves what fails until single ones are left, each tried together with all that was found good,
+/// so that what is left is known to get through as a whole: `2 k log n` attempts for `k` bad ones
+/// of `n`. When `give_up` says so the rest counts as bad.
 pub fn search<T: Ord + Clone>(
     all: BTreeSet<T>,
     gets_through: impl Fn(&BTreeSet<T>) -> bool,
@@ -148,7 +155,8 @@ mod tests {
 
     use super::*;
 
-    /// Two pods that wait of each of `n` shapes, which are told apart by their namespaces; and one of each that runs.
+    /// Two pods that wait of each of `n` shapes, which are told apart by their namespaces; and one
+    /// of each that runs.
     fn snapshot(n: u32) -> Snapshot {
         let shapes = (0..n).map(|index| {
             Arc::new(PodShape { namespace: format!("team-{index}"), ..PodShape::default() })
@@ -219,7 +227,8 @@ mod tests {
             attempts.set(attempts.get() + 1);
             !waiting(some).contains(&0)
         };
-        // Without any, all eight, the first four, the first two, the first, the second, and then it is over.
+        // Without any, all eight, the first four, the first two, the first, the second, and then it
+        // is over.
         let bad = culprits(&snapshot(8), plan, || attempts.get() == 7);
         assert_eq!(bad, Some(vec![0, 2, 3, 4, 5, 6, 7]));
     }

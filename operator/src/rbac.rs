@@ -1,4 +1,5 @@
-//! What the operator does at the Kubernetes API: the permissions that it needs, no more. The installer and the chart grant these, and a test compares.
+//! What the operator does at the Kubernetes API: the permissions that it needs, no more. The
+//! installer and the chart grant these, and a test compares.
 
 /// A rule of a Role or ClusterRole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +75,8 @@ pub const AWS: &[Rule] = &[
     rule("karpenter.k8s.aws", &["ec2nodeclasses", "ec2nodeclasses/status"], &["patch"]),
 ];
 
-/// In the namespace `kube-system`, with the AWS provider: machines are told the address of the cluster's DNS.
+/// In the namespace `kube-system`, with the AWS provider: machines are told the address of the
+/// cluster's DNS.
 pub const AWS_KUBE_SYSTEM: &[Rule] =
     &[Rule { group: "", resources: &["services"], verbs: &["get"], names: &["kube-dns"] }];
 

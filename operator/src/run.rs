@@ -1,6 +1,7 @@
 //! The one place where the operator's parts are made and connected.
 //!
-//! Watches and the provider's refreshes run from the start, so that a standby is warm; what only the leader does is [`leadership`]'s to start and to stop.
+//! Watches and the provider's refreshes run from the start, so that a standby is warm; what only
+//! the leader does is [`leadership`]'s to start and to stop.
 
 mod controllers;
 #[cfg(test)]
@@ -333,7 +334,8 @@ impl<P: CloudProvider> Replica for Leading<P> {
     }
 }
 
-/// Serves what helps to find out what the operator does. It is no reason not to work when it can't, e.g. beside another operator on the host's network.
+/// Serves what helps to find out what the operator does. It is no reason not to work when it can't,
+/// e.g. beside another operator on the host's network.
 async fn debug(options: &CoreOptions, level: Level, tasks: &mut Tasks) {
     let Some(port) = options.debug_port() else {
         if options.debug_port != 0 {
@@ -389,7 +391,8 @@ fn namespace(options: &CoreOptions, config: &kube::Config) -> String {
 
 fn identity(options: &CoreOptions) -> String {
     let name = if options.pod_name.is_empty() { "tenon-operator" } else { &options.pod_name };
-    // Two processes must never take each other's lease for their own, whatever the host calls itself.
+    // Two processes must never take each other's lease for their own, whatever the host calls
+    // itself.
     format!("{name}_{}", uuid::Uuid::new_v4())
 }
 

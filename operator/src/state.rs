@@ -1,8 +1,9 @@
 //! What the cluster looks like, as the watches and the operator's own writes say.
 //!
-//! One task ([`StateTask::run`]) mutates [`Cluster`](cluster::Cluster); everybody else reads it through [`State::read`], for a moment and never across an
-//! await, or asks for a change through [`State::apply`] and waits until it is in. After each change the task tells its subscribers what was touched; the
-//! controllers' queues are such subscribers.
+//! One task ([`StateTask::run`]) mutates [`Cluster`](cluster::Cluster); everybody else reads it
+//! through [`State::read`], for a moment and never across an await, or asks for a change through
+//! [`State::apply`] and waits until it is in. After each change the task tells its subscribers what
+//! was touched; the controllers' queues are such subscribers.
 
 pub use tenon_state::{change, cluster, pod, resources, selector, shape, snapshot, volumes};
 
@@ -18,7 +19,8 @@ use self::cluster::Cluster;
 use crate::liveness;
 use crate::tasks::{Panicked, isolated};
 
-/// Two pages of a list per kind: watches are held back while the state is busy, instead of filling the memory.
+/// Two pages of a list per kind: watches are held back while the state is busy, instead of filling
+/// the memory.
 const CHANNEL_SIZE: usize = 1024;
 
 /// A change on its way to the task that owns the state.
@@ -88,7 +90,8 @@ impl State {
         (state, task)
     }
 
-    /// The same state for whoever works until `until` is cancelled: what subscribes through this handle hears of nothing after that.
+    /// The same state for whoever works until `until` is cancelled: what subscribes through this
+    /// handle hears of nothing after that.
     #[must_use]
     pub fn until(&self, until: CancellationToken) -> Self {
         Self { until, ..self.clone() }
@@ -119,7 +122,8 @@ impl State {
         self.complete(|complete| !complete.synced).await;
     }
 
-    /// Waits until every kind was listed once ([`Cluster::has_listed_all`]): before that, what is not in the state may well be in the cluster.
+    /// Waits until every kind was listed once ([`Cluster::has_listed_all`]): before that, what is
+    /// not in the state may well be in the cluster.
     pub async fn listed(&self) {
         self.complete(|complete| complete.listed).await;
     }
@@ -141,7 +145,8 @@ impl State {
         self.updates.clone()
     }
 
-    /// From now on `subscriber` hears of all changes, for as long as this handle is for ([`Self::until`]).
+    /// From now on `subscriber` hears of all changes, for as long as this handle is for
+    /// ([`Self::until`]).
     pub fn subscribe(&self, subscriber: impl Fn(&Touched) + Send + Sync + 'static) {
         self.subscribers.lock().push((self.until.clone(), Box::new(subscriber)));
     }
@@ -149,8 +154,9 @@ impl State {
 
 /// The one task that mutates the state.
 ///
-/// An object that makes it panic is a defect of the operator, and must not take everything else with it: whoever may create a pod could stop the whole cluster
-/// from being served. It is left as it is known, and told.
+/// An object that makes it panic is a defect of the operator, and must not take everything else
+/// with it: whoever may create a pod could stop the whole cluster from being served. It is left as
+/// it is known, and told.
 pub struct StateTask {
     cluster: Arc<RwLock<Cluster>>,
     subscribers: Subscribers,
@@ -216,7 +222,8 @@ impl StateTask {
 }
 
 impl StateTask {
-    /// Makes what is derived from objects anew: a change that broke off may have left it between two of them.
+    /// Makes what is derived from objects anew: a change that broke off may have left it between
+    /// two of them.
     async fn mend(&self) {
         let mended = isolated(async { self.cluster.write().rebuild() }).await;
         if let Err(panicked) = mended {
@@ -318,7 +325,8 @@ mod tests {
         Change::Applied(Object::NodeClaim(Box::new(serde_json::from_value(claim).unwrap())))
     }
 
-    /// A state whose task can't cope with version 2 of the object `bad`, and breaks off in the middle.
+    /// A state whose task can't cope with version 2 of the object `bad`, and breaks off in the
+    /// middle.
     fn fragile() -> (State, Metrics, Tasks) {
         let cluster = Cluster::new(crate::testing::KINDS, LabelRules::core());
         let (state, mut task) = State::new(cluster);

@@ -1,6 +1,7 @@
 //! The one place where the operator spawns tasks: named, counted, and stopped together.
 //!
-//! A task that panics ends the process. Where the work is about one object of many it is [`isolated`], so that the others are still served.
+//! A task that panics ends the process. Where the work is about one object of many it is
+//! [`isolated`], so that the others are still served.
 
 use std::any::Any;
 use std::future::Future;
@@ -42,7 +43,8 @@ pub struct Observer {
     pub liveness: Liveness,
 }
 
-/// Who observes the task that this runs in; `None` outside of [`Tasks`], and of those that nobody observes.
+/// Who observes the task that this runs in; `None` outside of [`Tasks`], and of those that nobody
+/// observes.
 pub fn observer() -> Option<Observer> {
     TASK.try_with(|task| task.observer.clone()).ok().flatten()
 }
@@ -54,8 +56,8 @@ pub fn current() -> &'static str {
 
 /// Tasks that live and end together.
 ///
-/// The first task that ends while it was not told to stop ends all of them: a controller that has lost one of its loops is worse than one that
-/// restarts.
+/// The first task that ends while it was not told to stop ends all of them: a controller that has
+/// lost one of its loops is worse than one that restarts.
 #[derive(Debug)]
 pub struct Tasks {
     set: JoinSet<&'static str>,
@@ -86,8 +88,9 @@ impl Tasks {
         &self.stop
     }
 
-    /// Spawns a task that runs until the token is cancelled; it is dropped at its next await then. A task that has something to finish on shutdown
-    /// takes a clone of [`Self::stop_token`] and is spawned with [`Self::spawn_graceful`].
+    /// Spawns a task that runs until the token is cancelled; it is dropped at its next await then.
+    /// A task that has something to finish on shutdown takes a clone of [`Self::stop_token`] and is
+    /// spawned with [`Self::spawn_graceful`].
     pub fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let stop = self.stop.clone();
         self.spawn_graceful(name, async move {
@@ -119,15 +122,17 @@ impl Tasks {
         self.set.shutdown().await;
     }
 
-    /// Waits until all tasks have ended. When one ends or panics before the token was cancelled, cancels it and returns that task's name.
+    /// Waits until all tasks have ended. When one ends or panics before the token was cancelled,
+    /// cancels it and returns that task's name.
     pub async fn join(&mut self) -> Result<(), TaskEnded> {
         let first = self.supervise().await;
         while self.set.join_next().await.is_some() {}
         first
     }
 
-    /// Waits until a task ends or panics before the token was cancelled: cancels it, and returns that task's name while the others still stop. `Ok` when all
-    /// have ended because they were told to.
+    /// Waits until a task ends or panics before the token was cancelled: cancels it, and returns
+    /// that task's name while the others still stop. `Ok` when all have ended because they were
+    /// told to.
     pub async fn supervise(&mut self) -> Result<(), TaskEnded> {
         while let Some(ended) = self.set.join_next().await {
             if self.stop.is_cancelled() {
@@ -186,8 +191,8 @@ impl<T: Send + 'static> Subtasks<T> {
     }
 }
 
-/// Does work whose panic must not reach others: it is counted, and the caller tells what it was about. Where it happened the log says already
-/// ([`crate::logging::start`]).
+/// Does work whose panic must not reach others: it is counted, and the caller tells what it was
+/// about. Where it happened the log says already ([`crate::logging::start`]).
 ///
 /// What the work shares with others has to be whole at each step: locks are released, not poisoned.
 pub async fn isolated<T>(work: impl Future<Output = T>) -> Result<T, Panicked> {
@@ -218,7 +223,8 @@ impl Panicked {
     }
 }
 
-/// Does heavy work where it holds nobody up; `None` when the runtime is going away. A panic goes on in the caller.
+/// Does heavy work where it holds nobody up; `None` when the runtime is going away. A panic goes on
+/// in the caller.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let ended = tokio::task::spawn_blocking(work).await;
     liveness::progressed();

@@ -1,5 +1,6 @@
-//! For unit tests: an [`ApiServer`] in this process, and what works on it: an operator with the provider kwok ([`operator`]) or with a cloud that does
-//! nothing ([`idle`]), or the parts that a controller of the AWS provider needs ([`bench`]).
+//! For unit tests: an [`ApiServer`] in this process, and what works on it: an operator with the
+//! provider kwok ([`operator`]) or with a cloud that does nothing ([`idle`]), or the parts that a
+//! controller of the AWS provider needs ([`bench`]).
 
 pub(crate) mod apiserver;
 pub(crate) mod bench;
@@ -37,9 +38,10 @@ pub(crate) const KINDS: &[NodeClassKind] = &[tenon_state::node_class::KWOK];
 
 /// What is logged and traced in this thread goes to `subscriber` as long as the guard lives.
 ///
-/// As long as a process has a single subscriber, `tracing` asks the thread that comes first to a line of code whether anybody wants what is said there, and
-/// remembers the answer for all threads: with other tests beside it, of one that listens to itself the lines are lost now and then. A second subscriber, which
-/// nothing is sent to, makes it ask all of them.
+/// As long as a process has a single subscriber, `tracing` asks the thread that comes first to a
+/// line of code whether anybody wants what is said there, and remembers the answer for all threads:
+/// with other tests beside it, of one that listens to itself the lines are lost now and then. A
+/// second subscriber, which nothing is sent to, makes it ask all of them.
 #[expect(clippy::disallowed_methods, reason = "others are to come here")]
 pub(crate) fn listen(subscriber: impl tracing::Subscriber + Send + Sync + 'static) -> DefaultGuard {
     static SECOND: LazyLock<Dispatch> =
@@ -102,7 +104,8 @@ pub(crate) fn spawn<T: Send + 'static>(
     tokio::spawn(task)
 }
 
-/// An operator with the provider kwok that sees this cluster; its state takes changes in. The events that it publishes are with the publisher.
+/// An operator with the provider kwok that sees this cluster; its state takes changes in. The
+/// events that it publishes are with the publisher.
 pub(crate) fn operator(server: &ApiServer, cluster: Cluster) -> (Arc<Operator<Kwok>>, Publisher) {
     operator_on(Kwok::new(server.client(), None).unwrap(), server, cluster)
 }

@@ -1,6 +1,7 @@
 //! Texts for logs, events and traces.
 
-/// An error with everything that caused it, for a log line: JSON logs would otherwise keep only the outermost.
+/// An error with everything that caused it, for a log line: JSON logs would otherwise keep only the
+/// outermost.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -16,7 +17,8 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// At most `limit` bytes of `text`, cut at a character, the last three being dots when something was cut.
+/// At most `limit` bytes of `text`, cut at a character, the last three being dots when something
+/// was cut.
 pub fn truncate(text: &str, limit: usize) -> String {
     if text.len() <= limit {
         return text.to_owned();

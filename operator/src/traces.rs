@@ -1,8 +1,10 @@
 //! Traces: what the operator spends its time on, span by span, for a collector that speaks OTLP.
 //!
-//! Spans are `tracing`'s, made by [`span!`] where a reconcile, a planning pass, a call to AWS or one to the API server begins, and they exist only while
-//! somebody collects them. OpenTelemetry's SDK makes its own of them. [`Spans`] hands those that have ended to the [`export`]er through a queue of a fixed
-//! length: when the collector is away or slow, spans are dropped and counted, and nobody waits.
+//! Spans are `tracing`'s, made by [`span!`] where a reconcile, a planning pass, a call to AWS or
+//! one to the API server begins, and they exist only while somebody collects them. OpenTelemetry's
+//! SDK makes its own of them. [`Spans`] hands those that have ended to the [`export`]er through a
+//! queue of a fixed length: when the collector is away or slow, spans are dropped and counted, and
+//! nobody waits.
 
 pub mod export;
 pub mod settings;
@@ -31,8 +33,9 @@ const ATTRIBUTES: u32 = 16;
 /// So many bytes of a text are kept.
 const TEXT: usize = 256;
 
-/// Makes a span that is traced: a name, then fields. The field `otel.name` replaces the name, which otherwise is the same for all spans that are made here;
-/// [`fail`] fills `otel.status_description`, and `otel.kind = "client"` marks a call to somebody else.
+/// Makes a span that is traced: a name, then fields. The field `otel.name` replaces the name, which
+/// otherwise is the same for all spans that are made here; [`fail`] fills
+/// `otel.status_description`, and `otel.kind = "client"` marks a call to somebody else.
 macro_rules! span {
     ($name:literal $(, $($fields:tt)*)?) => {
         tracing::info_span!(target: $crate::traces::TARGET, $name $(, $($fields)*)?)
@@ -48,12 +51,14 @@ pub fn fail(span: &Span, why: &str) {
     span.record("otel.status_description", why);
 }
 
-/// A number as an attribute: of those that are not signed the layer makes texts, which nobody can compare.
+/// A number as an attribute: of those that are not signed the layer makes texts, which nobody can
+/// compare.
 pub fn number(n: impl TryInto<i64>) -> i64 {
     n.try_into().unwrap_or(i64::MAX)
 }
 
-/// Whether what runs here is traced: a call gets a span of its own only where it belongs to something.
+/// Whether what runs here is traced: a call gets a span of its own only where it belongs to
+/// something.
 pub fn is_traced() -> bool {
     Span::current().metadata().is_some_and(is_ours)
 }

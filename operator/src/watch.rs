@@ -1,7 +1,9 @@
-//! Watches of the Kubernetes API: they decode only what the operator uses, and hand it to the task that owns the state.
+//! Watches of the Kubernetes API: they decode only what the operator uses, and hand it to the task
+//! that owns the state.
 //!
-//! One task per kind. A list that was interrupted starts over; objects that are gone since the last list are found by comparing names, once the list is
-//! complete. An object that does not parse is skipped loudly (log, event, metric), the others of its kind go on.
+//! One task per kind. A list that was interrupted starts over; objects that are gone since the last
+//! list are found by comparing names, once the list is complete. An object that does not parse is
+//! skipped loudly (log, event, metric), the others of its kind go on.
 
 pub use tenon_state::change::Watched;
 pub use tenon_state::wire;
@@ -65,8 +67,8 @@ pub fn start(
     watches.add::<wire::ResourceSlice>("watch.resourceslices");
 }
 
-/// Whether the API server serves devices and claims (`resource.k8s.io/v1`, from Kubernetes 1.34). One that does not answer is taken to serve them: the
-/// watches try until it does.
+/// Whether the API server serves devices and claims (`resource.k8s.io/v1`, from Kubernetes 1.34).
+/// One that does not answer is taken to serve them: the watches try until it does.
 pub async fn serves_devices(client: &Client) -> bool {
     let found = client.list_api_group_resources("resource.k8s.io/v1").await;
     !matches!(found, Err(kube::Error::Api(status)) if status.code == 404)
@@ -140,7 +142,8 @@ where
     follow(stream, |object| accept(context, object), may_be_missing, sink).await;
 }
 
-/// Hands on what the events of one kind come to, until they end or nobody takes it any more. `accept` leaves out what does not parse.
+/// Hands on what the events of one kind come to, until they end or nobody takes it any more.
+/// `accept` leaves out what does not parse.
 async fn follow<K: Resource<DynamicType = ()>>(
     events: impl Stream<Item = watcher::Result<WatchEvent<Guarded<K>>>>,
     accept: impl Fn(Guarded<K>) -> Option<K>,
@@ -150,7 +153,8 @@ async fn follow<K: Resource<DynamicType = ()>>(
     let kind = K::kind(&());
     let mut listed = BTreeSet::new();
     let (mut failures, mut missing) = (0, false);
-    // A list that is under way has to get on. A watch that is open may be silent for as long as nothing happens: its connection is looked after elsewhere.
+    // A list that is under way has to get on. A watch that is open may be silent for as long as
+    // nothing happens: its connection is looked after elsewhere.
     let mut listing: Option<Underway> = None;
     pin_mut!(events);
     while let Some(event) = events.next().await {
@@ -187,7 +191,8 @@ async fn follow<K: Resource<DynamicType = ()>>(
                 let was_missing = std::mem::replace(&mut missing, is_missing(&error));
                 let newly = missing && !was_missing;
                 report(&kind, &error, failures, may_be_missing && !newly);
-                // What the API server does not serve has no objects; the watch goes on in case that its CRD is installed.
+                // What the API server does not serve has no objects; the watch goes on in case that
+                // its CRD is installed.
                 if newly && may_be_missing && !sink.take(Seen::Listed(BTreeSet::new())).await {
                     return;
                 }
@@ -224,7 +229,8 @@ fn skip<K: Resource<DynamicType = ()>>(context: &Context, invalid: Invalid) {
     context.recorder.publish(event::<K>(invalid));
 }
 
-/// What is said on an object that does not parse. Its kind is known from the watch, the rest from its metadata.
+/// What is said on an object that does not parse. Its kind is known from the watch, the rest from
+/// its metadata.
 fn event<K: Resource<DynamicType = ()>>(Invalid { error, metadata }: Invalid) -> Event {
     let regarding = ObjectReference {
         api_version: Some(K::api_version(&()).into_owned()),
@@ -248,14 +254,16 @@ fn is_missing(error: &watcher::Error) -> bool {
     }
 }
 
-/// Logs a failure, the last of so many in a row. `expected` is one of a kind that was missing before, and may be.
+/// Logs a failure, the last of so many in a row. `expected` is one of a kind that was missing
+/// before, and may be.
 fn report(kind: &str, error: &watcher::Error, failures: u32, expected: bool) {
     if is_missing(error) && expected {
         tracing::debug!(%kind, "the API server still does not know this kind");
     } else if is_missing(error) {
         tracing::warn!(%kind, "the API server does not know this kind; are the CRDs installed?");
     } else if failures == 1 {
-        // Watches end all the time, e.g. when the API server restarts: one failure is nothing to report.
+        // Watches end all the time, e.g. when the API server restarts: one failure is nothing to
+        // report.
         tracing::debug!(%kind, error = %crate::text::chain(&error), "watch interrupted");
     } else {
         tracing::warn!(%kind, failures, error = %crate::text::chain(&error), "watch failed");

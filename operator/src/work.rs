@@ -1,9 +1,12 @@
-//! Keyed work: what has to be looked at again, once per key, with back-off, never twice at the same time.
+//! Keyed work: what has to be looked at again, once per key, with back-off, never twice at the same
+//! time.
 //!
-//! Controllers put keys in ([`WorkQueue::add`], from the state's notifications) and run one function per key ([`WorkQueue::run`]). A key that comes
-//! again while its work is under way is done once more afterwards, so that no change is missed.
+//! Controllers put keys in ([`WorkQueue::add`], from the state's notifications) and run one
+//! function per key ([`WorkQueue::run`]). A key that comes again while its work is under way is
+//! done once more afterwards, so that no change is missed.
 //!
-//! Each piece of work is a task of its own: it runs on any core, and when it panics its key rests like any that failed, while the others are worked on.
+//! Each piece of work is a task of its own: it runs on any core, and when it panics its key rests
+//! like any that failed, while the others are worked on.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Debug;
@@ -83,7 +86,8 @@ pub trait Failure: std::error::Error + 'static {
 pub enum Concern {
     /// Nobody: an object went while it was worked on.
     Nobody,
-    /// Whoever looks into a problem: it usually passes by itself, such as an API server that is not reached or has too much to do.
+    /// Whoever looks into a problem: it usually passes by itself, such as an API server that is not
+    /// reached or has too much to do.
     Passing,
     /// An administrator, for it does not go away by itself.
     Administrator,
@@ -192,7 +196,8 @@ impl<K: Ord + Clone + Debug + Send + 'static> WorkQueue<K> {
                     // The lock is gone before `work` is called: it may add keys.
                     let Some((key, since)) = self.shared.queue.lock().start() else { break };
                     meter.started(since.elapsed());
-                    // Boxed: what is wrapped around a future keeps a place for it in each layer, also when it has ended, and there may be a thousand.
+                    // Boxed: what is wrapped around a future keeps a place for it in each layer,
+                    // also when it has ended, and there may be a thousand.
                     let task = Box::pin(work(key.clone()));
                     let controller = tasks::current();
                     let span = span!(root: "reconcile", otel.name = %format_args!("reconcile {controller}"), ?key, otel.status_description = Empty);
@@ -268,7 +273,8 @@ impl<K: Ord + Clone> Queue<K> {
                 break;
             }
             self.add(key.clone());
-            // A key that is running is not scheduled again by `add`, its timer has done its duty all the same.
+            // A key that is running is not scheduled again by `add`, its timer has done its duty
+            // all the same.
             self.unschedule(&key);
         }
     }
@@ -330,7 +336,8 @@ mod tests {
 
     type Log = Arc<Mutex<Vec<(u64, &'static str)>>>;
 
-    /// Runs the queue for `seconds`; each key takes one second and answers what `answer` says. Returns when which key was started.
+    /// Runs the queue for `seconds`; each key takes one second and answers what `answer` says.
+    /// Returns when which key was started.
     async fn starts(
         queue: &WorkQueue<&'static str>,
         seconds: u64,
@@ -390,7 +397,8 @@ mod tests {
             n += 1;
             if n == 4 { Ok(Action::After(Duration::from_secs(5))) } else { Err(()) }
         });
-        // Each run takes a second: 0 +1+1= 2, +1+2= 5, +1+4= 10 succeeds, +1+5= 16 fails as the first time, +1+1= 18, ….
+        // Each run takes a second: 0 +1+1= 2, +1+2= 5, +1+4= 10 succeeds, +1+5= 16 fails as the
+        // first time, +1+1= 18, ….
         assert_eq!(
             starts.await.iter().map(|(at, _)| *at).collect::<Vec<_>>(),
             [0, 2, 5, 10, 16, 18, 21, 26]

@@ -1,5 +1,6 @@
-//! What the operator needs at the Kubernetes API is what the chart grants it, and what it is granted beyond that is known. The installer grants the same as
-//! the chart: its own tests prove that with the real `helm template`.
+//! What the operator needs at the Kubernetes API is what the chart grants it, and what it is
+//! granted beyond that is known. The installer grants the same as the chart: its own tests prove
+//! that with the real `helm template`.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +10,8 @@ use tenon_operator::rbac::{AWS, AWS_KUBE_SYSTEM, CLUSTER, NAMESPACE, Rule};
 /// What may be done: group, resource, verb, and the only name it may be done to.
 type Permission = (String, String, String, Option<String>);
 
-/// Granted as upstream's chart grants it, although the operator does without: group and resource, with what it is for.
+/// Granted as upstream's chart grants it, although the operator does without: group and resource,
+/// with what it is for.
 const BEYOND: [(&str, &str, &str); 13] = [
     ("karpenter.sh", "nodeoverlays/status", "upstream's verbs"),
     ("karpenter.sh", "nodepools", "upstream's verbs"),
@@ -49,9 +51,11 @@ fn needed(rules: &[Rule]) -> BTreeSet<Permission> {
     all
 }
 
-/// The rules of the chart: of its ClusterRoles that are bound to the operator, of its Role beside the operator, and of its Role in `kube-system`.
+/// The rules of the chart: of its ClusterRoles that are bound to the operator, of its Role beside
+/// the operator, and of its Role in `kube-system`.
 ///
-/// Lines of the template language hold names and labels only; what is left of each document is YAML.
+/// Lines of the template language hold names and labels only; what is left of each document is
+/// YAML.
 fn granted(kind: &str, in_kube_system: bool) -> BTreeSet<Permission> {
     let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/tenon/templates/rbac.yaml");
     let chart = std::fs::read_to_string(chart).expect("the chart");

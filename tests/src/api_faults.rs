@@ -1,11 +1,15 @@
-//! Faults between one client and the API server: a proxy on loopback, of which every operator may have its own.
+//! Faults between one client and the API server: a proxy on loopback, of which every operator may
+//! have its own.
 //!
-//! What passes through it is the client's own traffic: the proxy has the API server's certificate, so that the client trusts it, speaks HTTP/2 or HTTP/1.1 as the
-//! client likes, and hands the client's bearer token on, so that the API server knows who asks. (Client certificates would end here; the bed's API server accepts
-//! none.) A test says which [`Requests`] meet which [`Fault`], how often, and when it is over; what it does not mention passes. The oldest rule in force that means a
-//! request decides. Rules reach watches that are under way, too.
+//! What passes through it is the client's own traffic: the proxy has the API server's certificate,
+//! so that the client trusts it, speaks HTTP/2 or HTTP/1.1 as the client likes, and hands the
+//! client's bearer token on, so that the API server knows who asks. (Client certificates would end
+//! here; the bed's API server accepts none.) A test says which [`Requests`] meet which [`Fault`],
+//! how often, and when it is over; what it does not mention passes. The oldest rule in force that
+//! means a request decides. Rules reach watches that are under way, too.
 //!
-//! The proxy remembers every request, so that a test can say what was sent, how often, and what was not.
+//! The proxy remembers every request, so that a test can say what was sent, how often, and what was
+//! not.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -55,20 +59,26 @@ type AnswerBody = UnsyncBoxBody<Bytes, kube::Error>;
 /// What happens to a request, or to a watch that is under way.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Fault {
-    /// The API server answers, and the proxy keeps the answer until the rule is lifted; then all of it is given. A watch lags behind in the same way.
+    /// The API server answers, and the proxy keeps the answer until the rule is lifted; then all of
+    /// it is given. A watch lags behind in the same way.
     Hold,
-    /// The API server does not see the request, and nobody ever answers. A watch falls silent. Lifting the rule brings neither back.
+    /// The API server does not see the request, and nobody ever answers. A watch falls silent.
+    /// Lifting the rule brings neither back.
     Silence,
     /// The API server does what it is asked for; the answer is lost, and the client waits for ever.
     LoseAnswer,
-    /// The whole connection that the request came on hangs, for good: it stays open, and no byte passes in either direction. With HTTP/2 that is everything that
-    /// the client has under way. The kernel still acknowledges what the client sends, so TCP's own keep-alive notices nothing.
+    /// The whole connection that the request came on hangs, for good: it stays open, and no byte
+    /// passes in either direction. With HTTP/2 that is everything that the client has under way.
+    /// The kernel still acknowledges what the client sends, so TCP's own keep-alive notices
+    /// nothing.
     Hang,
     /// The connection that the request came on is closed.
     Cut,
-    /// The API server does not see the request, and this is the answer. A watch that is under way ends with it as an error event.
+    /// The API server does not see the request, and this is the answer. A watch that is under way
+    /// ends with it as an error event.
     Refuse(Refusal),
-    /// 410 Gone: a watch gets it as an error event, at its start or in its midst, as from a real API server; a list as its HTTP status.
+    /// 410 Gone: a watch gets it as an error event, at its start or in its midst, as from a real
+    /// API server; a list as its HTTP status.
     Expire,
 }
 
@@ -184,12 +194,14 @@ impl ApiFaults {
         self.shared.rules.add(requests, fault, Some(times))
     }
 
-    /// The connections that are open hang, for good: they stay open and nobody answers on them. New ones work.
+    /// The connections that are open hang, for good: they stay open and nobody answers on them. New
+    /// ones work.
     pub fn hang_connections(&self) {
         self.each_connection(Gate::hang);
     }
 
-    /// All connections hang, also those that are opened from now on, until [`Self::heal`]; what hung stays so.
+    /// All connections hang, also those that are opened from now on, until [`Self::heal`]; what
+    /// hung stays so.
     pub fn partition(&self) {
         self.shared.connections.lock().partitioned = true;
         self.hang_connections();
@@ -299,7 +311,8 @@ fn whole(answer: Response<Bytes>) -> Response<AnswerBody> {
     answer.map(|body| Full::new(body).map_err(|never| match never {}).boxed_unsync())
 }
 
-/// The headers without those that are about one connection. Lengths are set anew, as a body may come in one piece that was in several.
+/// The headers without those that are about one connection. Lengths are set anew, as a body may
+/// come in one piece that was in several.
 fn end_to_end(mut headers: HeaderMap<HeaderValue>) -> HeaderMap<HeaderValue> {
     for name in [CONNECTION, CONTENT_LENGTH, HOST, TE, TRANSFER_ENCODING, UPGRADE] {
         headers.remove(name);
@@ -327,7 +340,8 @@ async fn serve(shared: Arc<Shared>, listener: TcpListener, acceptor: TlsAcceptor
     }
 }
 
-/// Serves one connection to its end. Errors are of clients that went away, or of an API server that did: then the client's connection ends, too.
+/// Serves one connection to its end. Errors are of clients that went away, or of an API server that
+/// did: then the client's connection ends, too.
 async fn connection(
     shared: &Arc<Shared>,
     gate: &Arc<Gate>,

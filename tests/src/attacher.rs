@@ -1,8 +1,11 @@
-//! Plays the attacher of every CSI driver: the program that attaches and detaches volumes when kube-controller-manager asks for it by a VolumeAttachment.
+//! Plays the attacher of every CSI driver: the program that attaches and detaches volumes when
+//! kube-controller-manager asks for it by a VolumeAttachment.
 //!
-//! kube-controller-manager makes a VolumeAttachment for each CSI volume of a pod on a node that says that it has volumes attached for it
-//! ([`MANAGED_ANNOTATION`]), and deletes it after the pod. As a real attacher does, this one says that the volume is attached and keeps a finalizer
-//! until it is detached. That takes no time, unless the PersistentVolume carries [`DETACHES_AFTER_ANNOTATION`].
+//! kube-controller-manager makes a VolumeAttachment for each CSI volume of a pod on a node that
+//! says that it has volumes attached for it ([`MANAGED_ANNOTATION`]), and deletes it after the pod.
+//! As a real attacher does, this one says that the volume is attached and keeps a finalizer until
+//! it is detached. That takes no time, unless the PersistentVolume carries
+//! [`DETACHES_AFTER_ANNOTATION`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +26,8 @@ use crate::clock::Clock;
 
 /// On a Node, as its kubelet sets it: kube-controller-manager attaches volumes for it.
 pub const MANAGED_ANNOTATION: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
-/// On a PersistentVolume: for how long it stays attached once its detachment is asked for (a Go duration, `30s`).
+/// On a PersistentVolume: for how long it stays attached once its detachment is asked for (a Go
+/// duration, `30s`).
 pub const DETACHES_AFTER_ANNOTATION: &str = "bed.tenon.dev/detaches-after";
 
 /// The annotation can be changed while a volume is waited for, so it is read again this often.
@@ -94,7 +98,8 @@ async fn attach(object: &VolumeAttachment, context: &Context) -> Result<Action, 
     Ok(Action::await_change())
 }
 
-/// Lets the object go once the volume has had its time, counted from when its detachment was `asked` for.
+/// Lets the object go once the volume has had its time, counted from when its detachment was
+/// `asked` for.
 async fn detach(
     object: &VolumeAttachment,
     asked: Timestamp,

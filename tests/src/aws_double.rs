@@ -1,8 +1,10 @@
-//! The AWS double's gateway: one loopback port that speaks every AWS API that the operator and the installer use.
+//! The AWS double's gateway: one loopback port that speaks every AWS API that the operator and the
+//! installer use.
 //!
-//! A call passes: authentication → faults (which may be for one caller) → authorisation → a service of ours, or moto → log. moto (a separate process, see [`crate::moto`])
-//! holds what it models well: IAM, SQS, EventBridge, VPCs. The gateway holds what moto lacks or gets wrong, above all instances ([`instances`]) and launch
-//! templates ([`templates`]).
+//! A call passes: authentication → faults (which may be for one caller) → authorisation → a service
+//! of ours, or moto → log. moto (a separate process, see [`crate::moto`]) holds what it models
+//! well: IAM, SQS, EventBridge, VPCs. The gateway holds what moto lacks or gets wrong, above all
+//! instances ([`instances`]) and launch templates ([`templates`]).
 
 use std::io;
 use std::net::Ipv4Addr;

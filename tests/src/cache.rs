@@ -1,4 +1,5 @@
-//! Where built programs and downloads survive between runs, and how beds that start at the same time share them.
+//! Where built programs and downloads survive between runs, and how beds that start at the same
+//! time share them.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -36,7 +37,8 @@ pub enum CacheError {
     },
 }
 
-/// The cache directory, which exists when this returns: `$TENON_CACHE`, else `$XDG_CACHE_HOME/tenon`, else `~/.cache/tenon`.
+/// The cache directory, which exists when this returns: `$TENON_CACHE`, else
+/// `$XDG_CACHE_HOME/tenon`, else `~/.cache/tenon`.
 ///
 /// # Errors
 /// When no variable names a place, or the directory can't be made.
@@ -70,14 +72,15 @@ pub struct Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Closing would leave the lock to a program that another thread is just starting: until its `exec`, it has a copy of every open file. An error means
-        // that there is no lock any more.
+        // Closing would leave the lock to a program that another thread is just starting: until its
+        // `exec`, it has a copy of every open file. An error means that there is no lock any more.
         let _ = self.file.unlock();
     }
 }
 
 impl Lock {
-    /// Takes the lock on `path` (made when missing), waiting for whoever has it. `waiting` is called once if there is somebody to wait for.
+    /// Takes the lock on `path` (made when missing), waiting for whoever has it. `waiting` is
+    /// called once if there is somebody to wait for.
     ///
     /// # Errors
     /// When the file can't be made or locked.
@@ -90,7 +93,8 @@ impl Lock {
             if let Some(waiting) = waiting.take() {
                 waiting();
             }
-            // Polled, because a blocking wait would hold a thread of the runtime, and could not be cancelled.
+            // Polled, because a blocking wait would hold a thread of the runtime, and could not be
+            // cancelled.
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }

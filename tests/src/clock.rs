@@ -1,4 +1,5 @@
-//! The bed's clock: the system's time when it was made, moved on by tokio's clock, so that paused tests control it.
+//! The bed's clock: the system's time when it was made, moved on by tokio's clock, so that paused
+//! tests control it.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! A client of the gateway's control API, for the verbs of `sandbox` and for tests: plain JSON over HTTP on loopback.
+//! A client of the gateway's control API, for the verbs of `sandbox` and for tests: plain JSON over
+//! HTTP on loopback.
 
 use std::time::Duration;
 

@@ -1,7 +1,9 @@
-//! A real Kubernetes control plane on loopback: etcd, API server, scheduler and controller manager, as child processes.
+//! A real Kubernetes control plane on loopback: etcd, API server, scheduler and controller manager,
+//! as child processes.
 //!
-//! It starts in seconds with empty state in a directory of its own, and everything is gone when it stops. The ServiceAccount admission
-//! plugin stays on and the controller manager makes the default accounts, so that pods get projected tokens as in a real cluster.
+//! It starts in seconds with empty state in a directory of its own, and everything is gone when it
+//! stops. The ServiceAccount admission plugin stays on and the controller manager makes the default
+//! accounts, so that pods get projected tokens as in a real cluster.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -36,12 +38,14 @@ const READY_LIMIT: Duration = Duration::from_mins(2);
 pub struct ControlPlaneConfig {
     /// The directory for its data, credentials and logs; must exist and be empty.
     pub dir: PathBuf,
-    /// The name of cluster, context and user in the kubeconfig (`arn:aws:eks:…:cluster/bed`, as `aws eks update-kubeconfig` writes it).
+    /// The name of cluster, context and user in the kubeconfig (`arn:aws:eks:…:cluster/bed`, as
+    /// `aws eks update-kubeconfig` writes it).
     pub context: String,
-    /// The issuer of service account tokens, an `https` URL; the EKS double describes the cluster with the same.
+    /// The issuer of service account tokens, an `https` URL; the EKS double describes the cluster
+    /// with the same.
     pub issuer: String,
-    /// Where the API server asks who a bearer token belongs to that is neither the administrator's nor a service account's: the URL of a
-    /// TokenReview webhook.
+    /// Where the API server asks who a bearer token belongs to that is neither the administrator's
+    /// nor a service account's: the URL of a TokenReview webhook.
     pub token_webhook: Option<String>,
     /// After how many seconds without a heartbeat a node counts as lost (Kubernetes' default: 50).
     pub node_monitor_grace_seconds: u32,
@@ -105,7 +109,8 @@ impl ControlPlane {
     /// Starts the control plane and waits until it serves and has made the default service account.
     ///
     /// # Errors
-    /// When a part can't be started, ends, or is not ready after two minutes; the error names it, its log and the log's last lines.
+    /// When a part can't be started, ends, or is not ready after two minutes; the error names it,
+    /// its log and the log's last lines.
     pub async fn start(
         config: &ControlPlaneConfig,
         programs: &Programs,
@@ -130,7 +135,8 @@ impl ControlPlane {
         let api_server_spec =
             spec(Program::ApiServer, flags::api_server(config, client_port, port));
         let api_server = Process::spawn(api_server_spec.clone())?;
-        // The certificate exists long before the server is ready, so that the others can start meanwhile.
+        // The certificate exists long before the server is ready, so that the others can start
+        // meanwhile.
         let certificate = credentials::certificate_file(dir);
         api_server
             .ready("it has written its certificate", READY_LIMIT, async || {
@@ -210,7 +216,8 @@ impl ControlPlane {
         &self.token
     }
 
-    /// Kills the API server, leaves it down for `down`, starts it again with the same state, and waits until it serves.
+    /// Kills the API server, leaves it down for `down`, starts it again with the same state, and
+    /// waits until it serves.
     ///
     /// # Errors
     /// When it can't be started or does not become ready.
@@ -221,7 +228,8 @@ impl ControlPlane {
         self.serves().await
     }
 
-    /// Waits until a part ends by itself, and says which. Not to be used across [`Self::restart_api_server`].
+    /// Waits until a part ends by itself, and says which. Not to be used across
+    /// [`Self::restart_api_server`].
     ///
     /// # Panics
     /// Never: a process that was waited for has ended.

@@ -1,7 +1,7 @@
 //! The demo of Tenon on a bed, chapter by chapter: what `cargo sandbox` shows, and a test proves.
 //!
-//! A chapter does what a person would do, waits for what must come of it, and notes what happened. The first expectation that fails
-//! ends the demo, with the place of the logs.
+//! A chapter does what a person would do, waits for what must come of it, and notes what happened.
+//! The first expectation that fails ends the demo, with the place of the logs.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -122,7 +122,8 @@ pub struct Report {
     pub seconds: f64,
     /// The chapters that were told.
     pub chapters: Vec<ChapterReport>,
-    /// The statements of the policies that the operator's role was given, and the calls that needed them.
+    /// The statements of the policies that the operator's role was given, and the calls that needed
+    /// them.
     pub statements: Vec<Statement>,
     /// Where the logs are, if it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -194,7 +195,8 @@ fn permissions(statements: &[Statement]) {
     }
 }
 
-/// Tells the whole demo in silence, in an AWS where what is new stays invisible for so long: for tests.
+/// Tells the whole demo in silence, in an AWS where what is new stays invisible for so long: for
+/// tests.
 ///
 /// # Errors
 /// When the bed can't be started or stopped.

@@ -1,4 +1,5 @@
-//! The one place where the bed reads environment variables: each is declared here once, with its meaning.
+//! The one place where the bed reads environment variables: each is declared here once, with its
+//! meaning.
 
 use std::path::PathBuf;
 
@@ -8,7 +9,8 @@ use clap::Parser;
 #[derive(Clone, Debug, Parser)]
 #[command(no_binary_name = true, disable_help_flag = true)]
 pub struct Environment {
-    /// Where built programs and downloads are kept between runs. Default: `$XDG_CACHE_HOME/tenon`, else `~/.cache/tenon`.
+    /// Where built programs and downloads are kept between runs. Default: `$XDG_CACHE_HOME/tenon`,
+    /// else `~/.cache/tenon`.
     #[arg(long, env = "TENON_CACHE")]
     pub tenon_cache: Option<PathBuf>,
     /// The user's cache directory (XDG base directory specification).
@@ -17,31 +19,37 @@ pub struct Environment {
     /// The user's home directory.
     #[arg(long, env = "HOME")]
     pub home: Option<PathBuf>,
-    /// A directory with `etcd`, `kube-apiserver` and `kubectl` (the convention of envtest); they are then used instead of being built.
+    /// A directory with `etcd`, `kube-apiserver` and `kubectl` (the convention of envtest); they
+    /// are then used instead of being built.
     #[arg(long, env = "KUBEBUILDER_ASSETS")]
     pub kubebuilder_assets: Option<PathBuf>,
     /// The search path of programs; the bed's exports put its own programs before it.
     #[arg(long, env = "PATH", default_value = "/usr/local/bin:/usr/bin:/bin")]
     pub path: String,
-    /// Keep the temporary directory of each bed when it stops (logs, etcd data), to look at it afterwards.
+    /// Keep the temporary directory of each bed when it stops (logs, etcd data), to look at it
+    /// afterwards.
     #[arg(long, env = "TENON_BED_KEEP", value_parser = clap::builder::FalseyValueParser::new(), default_value = "")]
     pub keep: bool,
     /// How many beds may run at once on this machine (1 to 16); each needs about 1 GB of memory.
     #[arg(long, env = "TENON_BED_SLOTS", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=16))]
     pub slots: u16,
-    /// The address of a running bed's control API, as `sandbox up` exports it; the control verbs of `sandbox` use it.
+    /// The address of a running bed's control API, as `sandbox up` exports it; the control verbs of
+    /// `sandbox` use it.
     #[arg(long, env = "TENON_BED_CONTROL")]
     pub control: Option<String>,
     /// What the bed logs on stderr, in the syntax of `tracing` (`tenon_tests=debug`).
     #[arg(long, env = "RUST_LOG", default_value = "tenon_tests=warn")]
     pub log: String,
-    /// Whether the programs of this workspace are brought up to date before a bed starts; with `false`, those that are there are used.
+    /// Whether the programs of this workspace are brought up to date before a bed starts; with
+    /// `false`, those that are there are used.
     #[arg(long, env = "TENON_BED_BUILD", value_parser = clap::builder::BoolishValueParser::new(), default_value = "true")]
     pub build: bool,
-    /// Only scenarios whose names contain this text are played, of tests that play several on one bed.
+    /// Only scenarios whose names contain this text are played, of tests that play several on one
+    /// bed.
     #[arg(long, env = "TENON_SCENARIO", default_value = "")]
     pub scenario: String,
-    /// How often an operator is started in the midst of drains, in each order in which it may get to know the cluster: more often to look for rare orders of events.
+    /// How often an operator is started in the midst of drains, in each order in which it may get
+    /// to know the cluster: more often to look for rare orders of events.
     #[arg(long, env = "TENON_COLD_STARTS", default_value_t = 1)]
     pub cold_starts: usize,
     /// The cargo that runs us; set by cargo itself.

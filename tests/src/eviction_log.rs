@@ -26,7 +26,8 @@ impl EvictionLog {
         let sink = Arc::clone(&gone);
         let mut task = JoinSet::new();
         task.spawn(async move {
-            // A watch that was interrupted goes on by itself. Without a pause it would take a whole thread when the API server is gone, and never let go of it.
+            // A watch that was interrupted goes on by itself. Without a pause it would take a whole
+            // thread when the API server is gone, and never let go of it.
             let mut events = std::pin::pin!(watcher(pods, config).default_backoff());
             while let Some(event) = events.next().await {
                 if let Ok(Event::Delete(pod)) = event {
@@ -52,7 +53,8 @@ impl EvictionLog {
     }
 }
 
-/// Whether the API server deleted the pod because its eviction was asked for: then it says so in the pod's status.
+/// Whether the API server deleted the pod because its eviction was asked for: then it says so in
+/// the pod's status.
 fn was_evicted(pod: &Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.into_iter().any(|it| {

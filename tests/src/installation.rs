@@ -1,4 +1,5 @@
-//! Tenon, installed on a bed by the real installer: its operators, its instances, what it logs. For end-to-end tests.
+//! Tenon, installed on a bed by the real installer: its operators, its instances, what it logs. For
+//! end-to-end tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -38,7 +39,8 @@ impl std::fmt::Debug for Installation {
 }
 
 impl Installation {
-    /// Installs Tenon with the real installer, with these settings beside the cluster's name and region, unless it is installed already.
+    /// Installs Tenon with the real installer, with these settings beside the cluster's name and
+    /// region, unless it is installed already.
     ///
     /// # Errors
     /// When the installer fails; with the end of what it said.
@@ -132,7 +134,8 @@ impl Installation {
 
     /// What the operator logs.
     pub fn logs(&self) -> Logs {
-        // Logs of containers are named by namespace, pod and container; the only ones are the operator's.
+        // Logs of containers are named by namespace, pod and container; the only ones are the
+        // operator's.
         Logs::new(self.bed.dir().join("logs"), |name| name.matches('_').count() == 2)
     }
 
@@ -141,7 +144,8 @@ impl Installation {
         self.bed.kubelet().map(crate::kubelet::Kubelet::running).unwrap_or_default()
     }
 
-    /// Kills the operator's process that leads, without a chance to finish; all of them if none leads. Returns their pods.
+    /// Kills the operator's process that leads, without a chance to finish; all of them if none
+    /// leads. Returns their pods.
     ///
     /// # Errors
     /// When the API server can't be asked who leads.

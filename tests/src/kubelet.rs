@@ -1,14 +1,17 @@
-//! The kubelet of the bed's system nodes: runs the operator's own pods as local processes, as a real kubelet would run their containers.
+//! The kubelet of the bed's system nodes: runs the operator's own pods as local processes, as a
+//! real kubelet would run their containers.
 //!
-//! Which: containers whose image is one of [`KubeletConfig::images`] become the built program. Containers of any other image on these
-//! nodes are played (Running at once). What a container sees: its args, its environment (literals, downward API, ConfigMap and Secret
-//! keys), its volumes at their mount paths, a service account token that is renewed, the EKS identity webhook's additions
-//! ([`identity`]), and the API server in `KUBERNETES_SERVICE_HOST`. What the cluster sees: status, readiness, restarts with back-off,
-//! termination with `SIGTERM` and grace period.
+//! Which: containers whose image is one of [`KubeletConfig::images`] become the built program.
+//! Containers of any other image on these nodes are played (Running at once). What a container
+//! sees: its args, its environment (literals, downward API, ConfigMap and Secret keys), its volumes
+//! at their mount paths, a service account token that is renewed, the EKS identity webhook's
+//! additions ([`identity`]), and the API server in `KUBERNETES_SERVICE_HOST`. What the cluster
+//! sees: status, readiness, restarts with back-off, termination with `SIGTERM` and grace period.
 //!
-//! Two things a process has not, and what stands for them ([`isolation`]): files come by a mount namespace of its own (else by rewritten
-//! paths); an address comes from the loopback range, one per pod, and `BIND_ADDRESS` tells the process to listen only there, so that
-//! two replicas can use the same ports.
+//! Two things a process has not, and what stands for them ([`isolation`]): files come by a mount
+//! namespace of its own (else by rewritten paths); an address comes from the loopback range, one
+//! per pod, and `BIND_ADDRESS` tells the process to listen only there, so that two replicas can use
+//! the same ports.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -56,7 +59,8 @@ const STOP_GRACE: Duration = Duration::from_secs(5);
 /// An image that is run as a process.
 #[derive(Clone, Debug)]
 pub struct Image {
-    /// The last part of the image's repository, without tag and digest: `tenon-operator` for `registry.example/x/tenon-operator:1.2@sha256:…`.
+    /// The last part of the image's repository, without tag and digest: `tenon-operator` for
+    /// `registry.example/x/tenon-operator:1.2@sha256:…`.
     pub name: String,
     /// The program that stands for it.
     pub program: PathBuf,
@@ -103,7 +107,8 @@ pub struct KubeletConfig {
     pub credentials_url: String,
     /// The region, as the identity webhook tells it to pods.
     pub region: String,
-    /// Variables that every process gets unless its container sets them: what the network does in a real cluster (`AWS_ENDPOINT_URL`).
+    /// Variables that every process gets unless its container sets them: what the network does in a
+    /// real cluster (`AWS_ENDPOINT_URL`).
     pub env: BTreeMap<String, String>,
     /// The nodes.
     pub nodes: Vec<SystemNode>,
@@ -220,8 +225,8 @@ struct Entry {
     gone: CancellationToken,
 }
 
-/// Between tries of a watch that fails: at once it would take a whole thread while the API server is gone, and long pauses would let pods wait that are to end
-/// when it is back.
+/// Between tries of a watch that fails: at once it would take a whole thread while the API server
+/// is gone, and long pauses would let pods wait that are to end when it is back.
 #[derive(Debug)]
 struct Pauses {
     next: Duration,
@@ -257,7 +262,8 @@ impl Iterator for Pauses {
 }
 
 impl Backoff for Pauses {
-    /// Every try begins with an event, also one that fails then: an event is no sign that the API server is back.
+    /// Every try begins with an event, also one that fails then: an event is no sign that the API
+    /// server is back.
     fn reset(&mut self) {}
 }
 

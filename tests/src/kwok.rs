@@ -1,7 +1,9 @@
-//! kwok plays the nodes annotated `kwok.x-k8s.io/node=fake` and the pods on them, by the stages in `tests/kwok/stages.yaml`.
+//! kwok plays the nodes annotated `kwok.x-k8s.io/node=fake` and the pods on them, by the stages in
+//! `tests/kwok/stages.yaml`.
 //!
-//! Nodes that also carry [`MACHINE_ANNOTATION`] belong to a simulated machine: kwok keeps their leases and plays their pods, but their
-//! status is the machine's. For the others, which the operator's `kwok` cloud provider or a test makes, kwok plays the boot, too.
+//! Nodes that also carry [`MACHINE_ANNOTATION`] belong to a simulated machine: kwok keeps their
+//! leases and plays their pods, but their status is the machine's. For the others, which the
+//! operator's `kwok` cloud provider or a test makes, kwok plays the boot, too.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -28,12 +30,14 @@ pub const NODE_ANNOTATION: &str = "kwok.x-k8s.io/node";
 pub const MACHINE_ANNOTATION: &str = "bed.tenon.dev/machine";
 /// On a Pod: it stays Terminating until the annotation is removed.
 pub const STUCK_ANNOTATION: &str = "bed.tenon.dev/stuck";
-/// On a Job's Pod: for how long it runs until it succeeds (a Go duration, `1m30s`; without it, one second).
+/// On a Job's Pod: for how long it runs until it succeeds (a Go duration, `1m30s`; without it, one
+/// second).
 pub const RUNS_FOR_ANNOTATION: &str = "bed.tenon.dev/runs-for";
 
 /// As a kubelet's: the node's heartbeat comes every quarter of it.
 const LEASE_SECONDS: u32 = 40;
-/// Enough that 250 nodes and 1,000 pods that appear at once are played within seconds; kwok's own default is 4.
+/// Enough that 250 nodes and 1,000 pods that appear at once are played within seconds; kwok's own
+/// default is 4.
 const WORKERS: u32 = 32;
 
 /// A node that kwok plays from its boot on, with this room for pods.
@@ -76,7 +80,8 @@ pub struct Kwok {
 }
 
 impl Kwok {
-    /// Starts kwok in the bed's directory `dir` (which has `logs/` and `etc/`) and waits until it serves.
+    /// Starts kwok in the bed's directory `dir` (which has `logs/` and `etc/`) and waits until it
+    /// serves.
     ///
     /// # Errors
     /// When it can't be started, ends, or is not ready after two minutes.
@@ -148,7 +153,8 @@ pub(crate) fn is_silent(lease: &Lease) -> bool {
     lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()) == Some(SILENT)
 }
 
-/// Makes a node fall silent: its lease is taken from kwok, which then neither renews it nor touches the node's pods, until [`wake`].
+/// Makes a node fall silent: its lease is taken from kwok, which then neither renews it nor touches
+/// the node's pods, until [`wake`].
 ///
 /// # Errors
 /// When the API server refuses.

@@ -1,5 +1,6 @@
-//! Tenon on its provider `kwok`, on a bed of nothing but Kubernetes: operators are plain processes with an administrator's rights, one or several of
-//! them. For measurements, and for tests of what is the same with every provider.
+//! Tenon on its provider `kwok`, on a bed of nothing but Kubernetes: operators are plain processes
+//! with an administrator's rights, one or several of them. For measurements, and for tests of what
+//! is the same with every provider.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -93,7 +94,8 @@ impl KwokOperators {
         self.start_at(&self.kubeconfig, name, flags)
     }
 
-    /// Starts an operator with further flags whose every request to the API server passes `faults`. Each operator may have its own.
+    /// Starts an operator with further flags whose every request to the API server passes `faults`.
+    /// Each operator may have its own.
     ///
     /// # Errors
     /// When it can't be started, or no port is left.
@@ -148,7 +150,8 @@ impl Operator {
         &self.process
     }
 
-    /// Kills it without a chance to finish (`kill -9`), and starts it again as it was: same name, flags, ports and way to the API server. Its log goes on.
+    /// Kills it without a chance to finish (`kill -9`), and starts it again as it was: same name,
+    /// flags, ports and way to the API server. Its log goes on.
     ///
     /// # Errors
     /// When it can't be started.

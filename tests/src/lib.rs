@@ -1,8 +1,11 @@
-//! The test bed of Tenon: a real Kubernetes control plane, simulated machines and an AWS double on one machine, for the `sandbox` program
-//! and the end-to-end tests. `docs/src/test-bed.md` describes its parts, and `docs/src/testing.md` how to write a test on it; each module here is one part of the bed.
+//! The test bed of Tenon: a real Kubernetes control plane, simulated machines and an AWS double on
+//! one machine, for the `sandbox` program and the end-to-end tests. `docs/src/test-bed.md`
+//! describes its parts, and `docs/src/testing.md` how to write a test on it; each module here is
+//! one part of the bed.
 //!
-//! Rules that all parts keep: every server listens on loopback, every child process dies with the process that started it, every file
-//! is in the bed's own temporary directory or in the cache directory, and every error names the part that failed and its log.
+//! Rules that all parts keep: every server listens on loopback, every child process dies with the
+//! process that started it, every file is in the bed's own temporary directory or in the cache
+//! directory, and every error names the part that failed and its log.
 
 pub mod api_faults;
 pub mod attacher;

@@ -1,8 +1,11 @@
-//! The machine simulator: turns instances of the AWS double into Nodes, as their images' bootstrap, their kubelet and the cloud controller manager would.
+//! The machine simulator: turns instances of the AWS double into Nodes, as their images' bootstrap,
+//! their kubelet and the cloud controller manager would.
 //!
-//! For each instance one task: it waits until the instance runs and has booted, checks what a real node needs to join, reads the user data as the image
-//! would, and registers the Node; later it reports Ready and hands the heartbeats to kwok. When the instance ends, the kubelet falls silent; the
-//! cloud controller manager's clean-up of such Nodes is played after a delay. Whatever keeps a machine from joining is said in [`Simulator::problems`].
+//! For each instance one task: it waits until the instance runs and has booted, checks what a real
+//! node needs to join, reads the user data as the image would, and registers the Node; later it
+//! reports Ready and hands the heartbeats to kwok. When the instance ends, the kubelet falls
+//! silent; the cloud controller manager's clean-up of such Nodes is played after a delay. Whatever
+//! keeps a machine from joining is said in [`Simulator::problems`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,7 +39,8 @@ pub struct Config {
     pub boot: Duration,
     /// From registering to Ready.
     pub ready: Duration,
-    /// From the end of an instance to the removal of its Node by the cloud controller manager; `None` leaves the Node to the operator.
+    /// From the end of an instance to the removal of its Node by the cloud controller manager;
+    /// `None` leaves the Node to the operator.
     pub node_removal: Option<Duration>,
     /// Seed of what happens by chance.
     pub seed: u64,
@@ -98,7 +102,8 @@ struct Shared {
 }
 
 impl Simulator {
-    /// Starts to follow `instances` and to play their kubelets against the API server of `client`, whose rights must be an administrator's.
+    /// Starts to follow `instances` and to play their kubelets against the API server of `client`,
+    /// whose rights must be an administrator's.
     pub fn start(
         client: Client,
         clock: Clock,
@@ -122,7 +127,8 @@ impl Simulator {
         Self { shared, stop, task }
     }
 
-    /// From now on these machines have this fault. Applies to machines that have not booted yet; `GoesNotReady` and `FallsSilent` to all that become ready.
+    /// From now on these machines have this fault. Applies to machines that have not booted yet;
+    /// `GoesNotReady` and `FallsSilent` to all that become ready.
     pub fn inject(&self, target: Target, fault: Fault) {
         self.shared.faults.lock().push((target, fault));
     }

@@ -1,6 +1,8 @@
-//! moto, the Python half of the AWS double: installed once into the cache from pinned, hashed requirements, and started on loopback for each bed.
+//! moto, the Python half of the AWS double: installed once into the cache from pinned, hashed
+//! requirements, and started on loopback for each bed.
 //!
-//! It holds what it models well (IAM, STS, SQS, EventBridge, VPC, subnets, security groups); [`crate::aws_double`] stands before it.
+//! It holds what it models well (IAM, STS, SQS, EventBridge, VPC, subnets, security groups);
+//! [`crate::aws_double`] stands before it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,7 +18,8 @@ use crate::environment::Environment;
 use crate::process::{Process, ProcessError, ProcessSpec, tail};
 use crate::progress::Progress;
 
-/// The version of moto that `tests/moto/requirements.txt` pins; facts that are cached from it carry it in their names.
+/// The version of moto that `tests/moto/requirements.txt` pins; facts that are cached from it carry
+/// it in their names.
 pub const VERSION: &str = "5.2.5";
 
 const REQUIREMENTS: &str = include_str!("../moto/requirements.txt");
@@ -69,10 +72,12 @@ pub enum MotoError {
     },
 }
 
-/// Installs moto into the cache unless it is there; returns its virtual environment. Runs that start at the same time wait for each other.
+/// Installs moto into the cache unless it is there; returns its virtual environment. Runs that
+/// start at the same time wait for each other.
 ///
 /// # Errors
-/// When Python is missing, a package can't be downloaded, or its hash is another than the pinned one.
+/// When Python is missing, a package can't be downloaded, or its hash is another than the pinned
+/// one.
 pub async fn install(progress: &Progress) -> Result<PathBuf, MotoError> {
     let root = cache::dir()?.join("moto");
     let key = hex::encode(&Sha256::digest(REQUIREMENTS)[..8]);
@@ -122,7 +127,8 @@ fn write(path: &Path, text: &str) -> Result<(), MotoError> {
         .map_err(|source| MotoError::Write { path: path.to_path_buf(), source })
 }
 
-/// Runs a step of the installation with the user's environment (proxies, package index), its output in `log`.
+/// Runs a step of the installation with the user's environment (proxies, package index), its output
+/// in `log`.
 async fn run(program: &Path, args: &[&std::ffi::OsStr], log: &Path) -> Result<(), MotoError> {
     let open = || {
         let file = std::fs::File::options().create(true).append(true).open(log)?;
@@ -187,7 +193,8 @@ impl Moto {
             dir: dir.to_path_buf(),
             log: log.clone(),
         })?;
-        // It says where it listens once the socket is bound; requests wait in its backlog from then on.
+        // It says where it listens once the socket is bound; requests wait in its backlog from then
+        // on.
         process
             .ready("it says where it listens", Duration::from_mins(1), async || {
                 listening(&log).is_some()

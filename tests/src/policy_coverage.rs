@@ -1,4 +1,5 @@
-//! The statements of the controller's policies, and what needed them: a permission that nothing ever needs is one too many, unless there is a reason.
+//! The statements of the controller's policies, and what needed them: a permission that nothing
+//! ever needs is one too many, unless there is a reason.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +8,8 @@ use tenon_iam_policies::controller::ControllerPolicy;
 
 use crate::aws_double::authorization::usage::StatementUse;
 
-/// Statements that the demo does not need, and why they are shipped all the same. The test of the demo holds the two together.
+/// Statements that the demo does not need, and why they are shipped all the same. The test of the
+/// demo holds the two together.
 const UNNEEDED: &[(&str, &str)] = &[(
     "AllowScopedInstanceProfileTagActions",
     "for profiles that another version made with fewer tags; those of the demo have all tags from the start",
@@ -41,7 +43,8 @@ pub fn of_controller(used: Vec<StatementUse>) -> Vec<Statement> {
         .collect()
 }
 
-/// What does not fit: statements that nothing needed, without a reason, and reasons for what is needed or not there.
+/// What does not fit: statements that nothing needed, without a reason, and reasons for what is
+/// needed or not there.
 pub fn problems(statements: &[Statement]) -> Vec<String> {
     let unneeded = statements.iter().filter(|it| it.calls.is_empty());
     let without_reason = unneeded.filter(|it| it.shipped_because.is_none());

@@ -1,7 +1,9 @@
-//! Free ports and loopback addresses for the servers of one bed, such that beds that start at the same time never get the same.
+//! Free ports and loopback addresses for the servers of one bed, such that beds that start at the
+//! same time never get the same.
 //!
-//! Asking the system for a free port and handing it to a program leaves a moment in which any outgoing connection may take it. So
-//! ports come in blocks from below the ephemeral range, and a block belongs to whoever holds its lock file.
+//! Asking the system for a free port and handing it to a program leaves a moment in which any
+//! outgoing connection may take it. So ports come in blocks from below the ephemeral range, and a
+//! block belongs to whoever holds its lock file.
 
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 use std::path::Path;
@@ -67,7 +69,8 @@ impl Ports {
         Err(PortError::BlockUsedUp)
     }
 
-    /// The first three bytes of the loopback addresses that belong to this block alone (`127.x.y`); pods get theirs from it.
+    /// The first three bytes of the loopback addresses that belong to this block alone (`127.x.y`);
+    /// pods get theirs from it.
     pub fn loopback_prefix(&self) -> [u8; 3] {
         let [high, low] = self.index.to_be_bytes();
         [127, 100 + high, low]

@@ -1,9 +1,12 @@
-//! Child processes that die with the process that started them, even when that is killed: for every server of the bed.
+//! Child processes that die with the process that started them, even when that is killed: for every
+//! server of the bed.
 //!
-//! Each program is started by a small shell script that leaves a watcher behind and then becomes the program (`exec`), so that the
-//! child's pid, exit status and signals are the program's own. The watcher reads a pipe whose other end only the bed holds: a line
-//! with a signal's name sends that signal, and the end of the pipe, which the kernel brings about however the bed ends, sends
-//! `KILL`. (`PR_SET_PDEATHSIG` would need unsafe code, and fires when the spawning *thread* ends, which under tokio may be any time.)
+//! Each program is started by a small shell script that leaves a watcher behind and then becomes
+//! the program (`exec`), so that the child's pid, exit status and signals are the program's own.
+//! The watcher reads a pipe whose other end only the bed holds: a line with a signal's name sends
+//! that signal, and the end of the pipe, which the kernel brings about however the bed ends, sends
+//! `KILL`. (`PR_SET_PDEATHSIG` would need unsafe code, and fires when the spawning *thread* ends,
+//! which under tokio may be any time.)
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -20,8 +23,8 @@ use tokio::process::Command;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// `$$` is the pid of the shell that becomes the program. A watcher whose parent is another process has outlived the program, and must
-/// not signal whoever has its pid now.
+/// `$$` is the pid of the shell that becomes the program. A watcher whose parent is another process
+/// has outlived the program, and must not signal whoever has its pid now.
 const SCRIPT: &str = r#"
 exec 3<&0
 {
@@ -160,7 +163,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a process; must be called within a tokio runtime that lives as long as the process should.
+    /// Starts a process; must be called within a tokio runtime that lives as long as the process
+    /// should.
     ///
     /// # Errors
     /// When its log can't be opened or the program can't be started.
@@ -194,7 +198,8 @@ impl Process {
             .stdin(Stdio::from(reader))
             .stdout(stdout)
             .stderr(stderr)
-            // A group of its own: Ctrl-C in the terminal is for the bed, which then stops its parts in order.
+            // A group of its own: Ctrl-C in the terminal is for the bed, which then stops its parts
+            // in order.
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
@@ -232,7 +237,8 @@ impl Process {
         *self.exit.borrow()
     }
 
-    /// Waits until it has ended. Owns what it needs, so that the process can be signalled meanwhile.
+    /// Waits until it has ended. Owns what it needs, so that the process can be signalled
+    /// meanwhile.
     pub fn wait(&self) -> impl Future<Output = Exit> + Send + 'static {
         let mut exit = self.exit.clone();
         async move {
@@ -398,7 +404,8 @@ mod tests {
     #[tokio::test]
     async fn a_process_dies_with_the_process_that_started_it() {
         let dir = tempfile::tempdir().expect("temp dir");
-        // The outer shell stands for the bed: it holds the writing end of the pipe, and is killed without a chance to clean up.
+        // The outer shell stands for the bed: it holds the writing end of the pipe, and is killed
+        // without a chance to clean up.
         std::fs::write(dir.path().join("script"), SCRIPT).expect("write");
         let outer = "mkfifo pipe; sh -c \"$(cat script)\" sh sleep 300 <pipe & echo $! >pid; exec 4>pipe; echo up; exec sleep 300";
         let process = Process::spawn(shell(dir.path(), outer)).expect("start");

@@ -1,4 +1,5 @@
-//! The programs of this workspace that the bed runs: `tenon` and `tenon-operator`, built from the sources as they are now.
+//! The programs of this workspace that the bed runs: `tenon` and `tenon-operator`, built from the
+//! sources as they are now.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -80,7 +81,8 @@ impl TenonPrograms {
     }
 }
 
-/// The directory of cargo's programs of this profile: this program's own, or its parent for a test (`…/debug/deps/control_plane-…`).
+/// The directory of cargo's programs of this profile: this program's own, or its parent for a test
+/// (`…/debug/deps/control_plane-…`).
 fn directory() -> io::Result<PathBuf> {
     let own = std::env::current_exe()?;
     let dir = own.parent().unwrap_or(&own);
@@ -88,7 +90,8 @@ fn directory() -> io::Result<PathBuf> {
     Ok(if is_deps { dir.parent().unwrap_or(dir) } else { dir }.to_path_buf())
 }
 
-/// Builds exactly the selection that `cargo test --workspace` has, so that both share all compiled dependencies.
+/// Builds exactly the selection that `cargo test --workspace` has, so that both share all compiled
+/// dependencies.
 async fn build(
     environment: &Environment,
     dir: &Path,

@@ -1,4 +1,5 @@
-//! Shows what the bed is doing: a spinner per running step on a terminal, lines for its begin and end elsewhere, on stderr.
+//! Shows what the bed is doing: a spinner per running step on a terminal, lines for its begin and
+//! end elsewhere, on stderr.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,8 +35,8 @@ impl Progress {
         }
     }
 
-    /// Begins a step; `what` says what is being done (`"building kube-apiserver"`). The step is shown as failed if it is dropped before
-    /// [`Step::done`].
+    /// Begins a step; `what` says what is being done (`"building kube-apiserver"`). The step is
+    /// shown as failed if it is dropped before [`Step::done`].
     ///
     /// # Panics
     /// Never: the template is valid.

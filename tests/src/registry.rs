@@ -1,4 +1,5 @@
-//! A real registry (distribution's), for what a release publishes: images and charts are pushed there, and come from there to the bed.
+//! A real registry (distribution's), for what a release publishes: images and charts are pushed
+//! there, and come from there to the bed.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -57,7 +58,8 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Starts one that speaks HTTP, or HTTPS with a certificate. The registries of a bed have the same content, whichever it is that runs.
+    /// Starts one that speaks HTTP, or HTTPS with a certificate. The registries of a bed have the
+    /// same content, whichever it is that runs.
     ///
     /// # Errors
     /// When it can't be built or does not run.

@@ -56,7 +56,8 @@ enum Command {
     Control(verbs::Verb),
 }
 
-/// Runs the program; the exit code is 0 when all went well, 1 when something failed, 130 after Ctrl-C.
+/// Runs the program; the exit code is 0 when all went well, 1 when something failed, 130 after
+/// Ctrl-C.
 pub async fn run(cli: Cli) -> ExitCode {
     if let Err(error) = log() {
         anstream::eprintln!("error: {}", chain(error.as_ref()));

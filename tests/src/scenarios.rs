@@ -1,5 +1,5 @@
-//! Several scenarios on one bed, one after the other or all at once: for test files whose scenarios don't disturb each other, as a bed
-//! takes seconds to start and a gigabyte to run.
+//! Several scenarios on one bed, one after the other or all at once: for test files whose scenarios
+//! don't disturb each other, as a bed takes seconds to start and a gigabyte to run.
 //!
 //! ```text
 //! use std::sync::Arc;
@@ -34,7 +34,8 @@ pub struct Scenario<C = Arc<Bed>> {
     play: fn(C) -> BoxFuture<'static, ()>,
 }
 
-/// Scenarios of these functions, under their names: an array of [`Scenario`](crate::scenarios::Scenario). Each function takes what it is played on.
+/// Scenarios of these functions, under their names: an array of
+/// [`Scenario`](crate::scenarios::Scenario). Each function takes what it is played on.
 #[macro_export]
 macro_rules! scenarios {
     ($($play:ident),+ $(,)?) => {
@@ -48,7 +49,8 @@ impl<C: Clone + Send + 'static> Scenario<C> {
         Self { name, play }
     }
 
-    /// Plays it in a task of its own, so that a panic ends the scenario and not the bed; answers its name if it failed.
+    /// Plays it in a task of its own, so that a panic ends the scenario and not the bed; answers
+    /// its name if it failed.
     async fn outcome(self, context: C) -> Option<&'static str> {
         let started = Instant::now();
         let mut task = JoinSet::new();
@@ -61,8 +63,8 @@ impl<C: Clone + Send + 'static> Scenario<C> {
     }
 }
 
-/// Starts a bed and plays on it all scenarios (of those that `TENON_SCENARIO` names), one after the other, also after one has failed. The bed's
-/// directory stays if one fails.
+/// Starts a bed and plays on it all scenarios (of those that `TENON_SCENARIO` names), one after the
+/// other, also after one has failed. The bed's directory stays if one fails.
 ///
 /// # Panics
 /// When the bed does not start or stop, and at the end when scenarios failed, naming them.
@@ -81,7 +83,8 @@ pub async fn play(config: BedConfig, scenarios: &[Scenario]) {
     end(bed, &failed).await;
 }
 
-/// Plays all scenarios (of those that `TENON_SCENARIO` names) at the same time, for those that mostly wait; answers the names of those that failed.
+/// Plays all scenarios (of those that `TENON_SCENARIO` names) at the same time, for those that
+/// mostly wait; answers the names of those that failed.
 pub async fn at_once<C: Clone + Send + 'static>(
     context: &C,
     scenarios: &[Scenario<C>],

@@ -1,5 +1,5 @@
-//! A user of a cluster on which Tenon runs: applies manifests, scales workloads, and looks at what comes of it. For end-to-end tests, which say what
-//! must come.
+//! A user of a cluster on which Tenon runs: applies manifests, scales workloads, and looks at what
+//! comes of it. For end-to-end tests, which say what must come.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,8 @@ use crate::json::merge;
 use crate::sandbox::Failure;
 use crate::wait::{Look, NotYet, eventually};
 
-/// Long enough for everything that one decision of the operator brings about, on a machine whose cores are busy.
+/// Long enough for everything that one decision of the operator brings about, on a machine whose
+/// cores are busy.
 pub const LIMIT: Duration = Duration::from_secs(90);
 
 /// Who makes NodePools and workloads. Cheap to clone.
@@ -52,7 +53,8 @@ impl NodeClass {
 }
 
 impl User {
-    /// A user with the rights of this client, whose NodePools are of the NodeClass `default` of this kind.
+    /// A user with the rights of this client, whose NodePools are of the NodeClass `default` of
+    /// this kind.
     pub const fn new(client: Client, class: NodeClass) -> Self {
         Self { client, class }
     }
@@ -62,8 +64,8 @@ impl User {
         self.client.clone()
     }
 
-    /// The objects of a kind: NodePool, NodeClaim, NodeOverlay, EC2NodeClass or KWOKNodeClass, or CapacityBuffer
-    /// in the namespace `default`.
+    /// The objects of a kind: NodePool, NodeClaim, NodeOverlay, EC2NodeClass or KWOKNodeClass, or
+    /// CapacityBuffer in the namespace `default`.
     pub fn objects(&self, kind: &str) -> Api<DynamicObject> {
         match kind {
             "NodePool" => cluster::node_pools(&self.client),
@@ -91,8 +93,9 @@ impl User {
         api.patch(&text(&manifest["metadata"]["name"]), &parameters, &Patch::Apply(manifest)).await
     }
 
-    /// Makes or changes a NodePool whose nodes have the label `scenario` with its name, and waits until it is Ready. Nothing is consolidated unless
-    /// `spec` says so, which is merged over the rest.
+    /// Makes or changes a NodePool whose nodes have the label `scenario` with its name, and waits
+    /// until it is Ready. Nothing is consolidated unless `spec` says so, which is merged over the
+    /// rest.
     ///
     /// # Errors
     /// When it is refused or does not become Ready.
@@ -136,8 +139,8 @@ impl User {
         .await
     }
 
-    /// Makes or changes the Deployment `app`: so many pods of half a core and 512 MiB each, which take a second to end. `template` is merged over the
-    /// rest of the pod template.
+    /// Makes or changes the Deployment `app`: so many pods of half a core and 512 MiB each, which
+    /// take a second to end. `template` is merged over the rest of the pod template.
     ///
     /// # Errors
     /// When the API server refuses.
@@ -259,7 +262,8 @@ impl User {
         Ok(events.list(&ListParams::default().fields(&format!("reason={reason}"))).await?.items)
     }
 
-    /// How often the API server was told to evict each pod that the operator says it evicted, by the pod's uid: name and count.
+    /// How often the API server was told to evict each pod that the operator says it evicted, by
+    /// the pod's uid: name and count.
     ///
     /// # Errors
     /// When the API server can't be asked.

@@ -1,4 +1,5 @@
-//! Waiting for a condition of the cluster, with a limit and an error that says what was waited for and what was seen last.
+//! Waiting for a condition of the cluster, with a limit and an error that says what was waited for
+//! and what was seen last.
 
 use std::fmt;
 use std::time::Duration;
@@ -31,8 +32,9 @@ impl fmt::Display for Seen<'_> {
 /// What a look at the world found: `Ok(true)`, or why not yet.
 pub type Look = Result<bool, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Looks every 100 ms until `look` is true. An error counts as "not yet" and is told if time runs out, so that a look may fail while a
-/// server restarts; `Err("3 of 5".into())` is a way to tell how far it was.
+/// Looks every 100 ms until `look` is true. An error counts as "not yet" and is told if time runs
+/// out, so that a look may fail while a server restarts; `Err("3 of 5".into())` is a way to tell
+/// how far it was.
 ///
 /// # Errors
 /// When `limit` is over.

@@ -1,4 +1,5 @@
-//! NodeClaims that end for a reason that no user asked for: the drain bounded, the deletion, and what is counted.
+//! NodeClaims that end for a reason that no user asked for: the drain bounded, the deletion, and
+//! what is counted.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -38,7 +39,8 @@ pub(crate) fn pods_to_move<P: CloudProvider>(operator: &Operator<P>, claim: &Nod
     u64::try_from(n_pods).unwrap_or(u64::MAX)
 }
 
-/// Sets the time by which everything has to be gone from the machine, unless an earlier one is set; false when the NodeClaim is gone.
+/// Sets the time by which everything has to be gone from the machine, unless an earlier one is set;
+/// false when the NodeClaim is gone.
 pub(crate) async fn bound_drain<P: CloudProvider>(
     operator: &Operator<P>,
     claim: &NodeClaim,
@@ -54,7 +56,8 @@ pub(crate) async fn bound_drain<P: CloudProvider>(
     }
 }
 
-/// What to write for the end of a drain, `None` when what is set is no later. What can't be read counts as not set.
+/// What to write for the end of a drain, `None` when what is set is no later. What can't be read
+/// counts as not set.
 fn tightened(set: Option<&str>, bound: SignedDuration, now: Timestamp) -> Option<String> {
     let by = now.checked_add(bound).unwrap_or(Timestamp::MAX);
     let text = tenon_crds::Timestamp(by).to_string();
@@ -64,7 +67,8 @@ fn tightened(set: Option<&str>, bound: SignedDuration, now: Timestamp) -> Option
     (!earlier).then_some(text)
 }
 
-/// Counts a NodeClaim that goes because of this condition of its node; `mode` is how its machine ends.
+/// Counts a NodeClaim that goes because of this condition of its node; `mode` is how its machine
+/// ends.
 pub(crate) fn count_unhealthy<P: CloudProvider>(
     operator: &Operator<P>,
     claim: &NodeClaim,

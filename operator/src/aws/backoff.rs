@@ -1,7 +1,8 @@
-//! When something that failed is tried again: soon after the first failure, later after each further one, never later than a bound.
+//! When something that failed is tried again: soon after the first failure, later after each
+//! further one, never later than a bound.
 //!
-//! Whatever is wrong in an account is mended by people, who look at the result at once: what failed must not be believed for long. What fails for days
-//! must not cost a call every second either.
+//! Whatever is wrong in an account is mended by people, who look at the result at once: what failed
+//! must not be believed for long. What fails for days must not cost a call every second either.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +20,8 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// For questions to AWS: whoever has mended what was wrong sees it within a minute, and usually within seconds.
+    /// For questions to AWS: whoever has mended what was wrong sees it within a minute, and usually
+    /// within seconds.
     pub const QUESTIONS: Self =
         Self { first: Duration::from_secs(2), last: Duration::from_secs(60) };
 
@@ -47,8 +49,8 @@ impl<K: Ord + Clone> Backoff<K> {
         Self { waits, failures: Mutex::default() }
     }
 
-    /// Takes note of a failure; returns how long to wait before the next try. Failures before that time has come do not prolong it: they are the same
-    /// one, looked at again.
+    /// Takes note of a failure; returns how long to wait before the next try. Failures before that
+    /// time has come do not prolong it: they are the same one, looked at again.
     pub fn failed(&self, key: K) -> Duration {
         let now = Instant::now();
         let mut failures = self.failures.lock();

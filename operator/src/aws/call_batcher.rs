@@ -1,6 +1,8 @@
-//! Collects calls that can be made as one: the first caller waits a moment for others and makes the call for all of them.
+//! Collects calls that can be made as one: the first caller waits a moment for others and makes the
+//! call for all of them.
 //!
-//! There is no task behind it. The first caller of a bucket is its leader; when its future is dropped, the others of the bucket notice and start over.
+//! There is no task behind it. The first caller of a bucket is its leader; when its future is
+//! dropped, the others of the bucket notice and start over.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -58,8 +60,9 @@ impl<K: Ord + Clone, I: Clone, O> CallBatcher<K, I, O> {
         Self { window, open: Mutex::default() }
     }
 
-    /// Answers `item` with its part of one call of `call` for all items of the bucket. `call` must answer with as many values as it is given, in
-    /// the same order. `observe` is told once per batch.
+    /// Answers `item` with its part of one call of `call` for all items of the bucket. `call` must
+    /// answer with as many values as it is given, in the same order. `observe` is told once per
+    /// batch.
     pub async fn submit<F, Fut>(
         &self,
         bucket: K,
@@ -74,7 +77,8 @@ impl<K: Ord + Clone, I: Clone, O> CallBatcher<K, I, O> {
         let batch = loop {
             match self.join(&bucket, &item) {
                 Role::Leader(batch) => break batch,
-                // An error means that the leader went away before it had an answer: somebody else has to lead.
+                // An error means that the leader went away before it had an answer: somebody else
+                // has to lead.
                 Role::Follower(answer) => {
                     if let Ok(answer) = answer.await {
                         return answer;
@@ -146,7 +150,8 @@ enum Role<I, O> {
     Follower(oneshot::Receiver<O>),
 }
 
-/// Takes the leader's batch out of the map: when it has collected, and when the leader is dropped before.
+/// Takes the leader's batch out of the map: when it has collected, and when the leader is dropped
+/// before.
 struct Closing<'b, K: Ord, I, O> {
     batcher: &'b CallBatcher<K, I, O>,
     bucket: &'b K,

@@ -1,7 +1,9 @@
-//! Counts and times every call to AWS, under upstream's names: an interceptor that all clients share.
+//! Counts and times every call to AWS, under upstream's names: an interceptor that all clients
+//! share.
 //!
-//! A request is what the operator asked for, an attempt what went over the wire for it: the SDK repeats what was throttled or lost. Errors are told by AWS's
-//! own code, since the HTTP status (upstream's only label) is the same for a throttled call and for one that makes no sense.
+//! A request is what the operator asked for, an attempt what went over the wire for it: the SDK
+//! repeats what was throttled or lost. Errors are told by AWS's own code, since the HTTP status
+//! (upstream's only label) is the same for a throttled call and for one that makes no sense.
 
 use aws_smithy_runtime_api::box_error::BoxError;
 use aws_smithy_runtime_api::client::interceptors::Intercept;
@@ -47,7 +49,8 @@ const LATENCY_BUCKETS: &[f64] = &[
 /// How often a request is repeated.
 const RETRY_BUCKETS: &[f64] = &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0];
 
-/// In the place of a status or a code where AWS did not answer: the connection failed, or a deadline was over.
+/// In the place of a status or a code where AWS did not answer: the connection failed, or a
+/// deadline was over.
 const NO_ANSWER: &str = "<error>";
 
 /// What calls to AWS are counted in. Labels are given in the order of the names in each comment.
@@ -226,7 +229,8 @@ impl Intercept for CallMetrics {
     }
 }
 
-/// AWS's code for an error: in the header of the JSON protocols, or in the body (`<Code>` in XML, `__type` in JSON). The HTTP status where there is none.
+/// AWS's code for an error: in the header of the JSON protocols, or in the body (`<Code>` in XML,
+/// `__type` in JSON). The HTTP status where there is none.
 fn error_code(response: &HttpResponse) -> String {
     let header = response.headers().get("x-amzn-errortype").map(ToOwned::to_owned);
     let body = response.body().bytes().and_then(|bytes| std::str::from_utf8(bytes).ok());

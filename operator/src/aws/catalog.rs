@@ -1,7 +1,9 @@
-//! What can be launched with an EC2NodeClass: types with labels, capacity and overhead, offerings with prices and availability.
+//! What can be launched with an EC2NodeClass: types with labels, capacity and overhead, offerings
+//! with prices and availability.
 //!
-//! Sources are refreshed by tasks of the provider; a [`Catalog`] is computed from them when the planner or a launch asks and something changed since the
-//! last time. Nothing here calls AWS but [`refresh_types`].
+//! Sources are refreshed by tasks of the provider; a [`Catalog`] is computed from them when the
+//! planner or a launch asks and something changed since the last time. Nothing here calls AWS but
+//! [`refresh_types`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -141,7 +143,8 @@ impl Catalogs {
         if types.zones.is_empty() {
             return Err(NoCatalog::NoOfferings);
         }
-        // What has no price has no offering: without any, every launch would look like a lack of capacity.
+        // What has no price has no offering: without any, every launch would look like a lack of
+        // capacity.
         if self.prices.with(PriceTable::is_empty) {
             return Err(NoCatalog::NoPrices);
         }
@@ -194,7 +197,8 @@ impl Catalogs {
         self.computed.lock().retain(|class, _| known(class));
     }
 
-    /// Takes note of the memory that a node of a type with one of these images has. The smallest figure counts, and it changes catalogs.
+    /// Takes note of the memory that a node of a type with one of these images has. The smallest
+    /// figure counts, and it changes catalogs.
     pub fn observe_memory(&self, instance_type: &str, amis: &[Ami], bytes: i64) {
         let key = (instance_type.to_owned(), ami_key(amis));
         let known = self.seen_memory.get(&key);
@@ -312,8 +316,9 @@ impl<'a> ClassScope<'a> {
         InstanceType { offerings, ..kind }
     }
 
-    /// Every way to buy the type in the region, those too that can't be used now: prices of machines that run there are looked up here. One without a known price is
-    /// used when a NodeOverlay sets it.
+    /// Every way to buy the type in the region, those too that can't be used now: prices of
+    /// machines that run there are looked up here. One without a known price is used when a
+    /// NodeOverlay sets it.
     fn offerings(
         &self,
         info: &TypeInfo,
@@ -385,8 +390,9 @@ impl<'a> ClassScope<'a> {
         offering
     }
 
-    /// Whether machines can be had, and in which partitions of the placement group; these differ only after a launch into one of them failed. Without partitions
-    /// there is one answer, for none.
+    /// Whether machines can be had, and in which partitions of the placement group; these differ
+    /// only after a launch into one of them failed. Without partitions there is one answer, for
+    /// none.
     fn places(
         &self,
         usable: bool,

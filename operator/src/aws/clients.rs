@@ -1,6 +1,7 @@
 //! The SDK clients, made once from the default chain, and what is known about the region.
 //!
-//! Credentials (Pod Identity, IRSA, profile, instance role), endpoint (`AWS_ENDPOINT_URL`) and region come from aws-config's default chain.
+//! Credentials (Pod Identity, IRSA, profile, instance role), endpoint (`AWS_ENDPOINT_URL`) and
+//! region come from aws-config's default chain.
 
 use std::time::Duration;
 
@@ -43,7 +44,8 @@ pub struct Clients {
 )]
 pub struct NoRegion;
 
-/// No call may hang a controller for longer than four minutes, as upstream, nor a single attempt for longer than one.
+/// No call may hang a controller for longer than four minutes, as upstream, nor a single attempt
+/// for longer than one.
 fn timeouts() -> TimeoutConfig {
     TimeoutConfig::builder()
         .connect_timeout(Duration::from_secs(10))
@@ -52,8 +54,8 @@ fn timeouts() -> TimeoutConfig {
         .build()
 }
 
-/// SQS waits up to twenty seconds for messages by design and answers at once otherwise. Spot machines are told two minutes ahead that they go: a lost answer
-/// must not cost half of that.
+/// SQS waits up to twenty seconds for messages by design and answers at once otherwise. Spot
+/// machines are told two minutes ahead that they go: a lost answer must not cost half of that.
 fn sqs_timeouts(config: &SdkConfig) -> TimeoutConfig {
     let mut timeouts = config.timeout_config().map(TimeoutConfig::to_builder).unwrap_or_default();
     timeouts.set_operation_attempt_timeout(Some(LONG_POLL + Duration::from_secs(10)));
@@ -116,8 +118,9 @@ impl Clients {
 /// Where the client of price lists points that is never asked.
 const NO_PRICES: &str = "us-east-1";
 
-/// The region whose endpoint serves the price lists of `region`; `None` where there is none to ask: credentials of a partition are unknown in every other one,
-/// and of all partitions only AWS's own and that of China serve price lists.
+/// The region whose endpoint serves the price lists of `region`; `None` where there is none to ask:
+/// credentials of a partition are unknown in every other one, and of all partitions only AWS's own
+/// and that of China serve price lists.
 pub fn pricing_region(region: &str) -> Option<&'static str> {
     let mut parts = region.split('-');
     match (parts.next()?, parts.next()?) {

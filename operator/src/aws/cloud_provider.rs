@@ -1,4 +1,5 @@
-//! What the operator asks of AWS, through [`CloudProvider`]: NodeClasses and what can be launched with them, machines that come and go, and which have drifted.
+//! What the operator asks of AWS, through [`CloudProvider`]: NodeClasses and what can be launched
+//! with them, machines that come and go, and which have drifted.
 
 use std::sync::Arc;
 
@@ -149,7 +150,8 @@ impl CloudProvider for AwsProvider {
             operation: format!("tell drift from EC2NodeClass {}", reference.name),
             source,
         };
-        // Prices say nothing about drift, but without them there are no offerings. They come soon after the start; that they are not there yet is no failure.
+        // Prices say nothing about drift, but without them there are no offerings. They come soon
+        // after the start; that they are not there yet is no failure.
         self.catalogs.prices.known().await;
         let catalog = self.catalog_of(&class).map_err(|error| unclear(Box::new(error)))?;
         let seen = drift::without_instance(claim, &class, &catalog)
@@ -172,7 +174,8 @@ impl CloudProvider for AwsProvider {
                 .map_err(|error| unclear(Box::new(error)))
         };
         let mut seen = compare(&instance)?;
-        // An instance whose reservation has ended may not be in it any more: then nothing has drifted.
+        // An instance whose reservation has ended may not be in it any more: then nothing has
+        // drifted.
         if seen == Some(Drift::CapacityReservation)
             && let Some(instance) =
                 self.instances.get(id).await.map_err(|error| other("get the instance", error))?

@@ -38,7 +38,8 @@ struct Described {
 }
 
 impl Cluster {
-    /// Finds out what options don't say. The endpoint must be found; CA and DNS address are looked for and may stay unknown.
+    /// Finds out what options don't say. The endpoint must be found; CA and DNS address are looked
+    /// for and may stay unknown.
     pub async fn discover(
         eks: Client,
         options: &AwsSettings,
@@ -192,7 +193,8 @@ async fn dns_ip(kubernetes: &kube::Client) -> Option<IpAddr> {
     }
 }
 
-/// The CA that the operator itself trusts, as its bytes stand in the file: the hash of NodeClasses depends on them.
+/// The CA that the operator itself trusts, as its bytes stand in the file: the hash of NodeClasses
+/// depends on them.
 async fn own_ca() -> Option<String> {
     if let Ok(pem) = tokio::fs::read(IN_CLUSTER_CA).await {
         return Some(BASE64.encode(pem));

@@ -1,4 +1,5 @@
-//! The start of the provider: what has to be known, and to be allowed, before the operator can do anything.
+//! The start of the provider: what has to be known, and to be allowed, before the operator can do
+//! anything.
 
 use std::sync::Arc;
 
@@ -58,8 +59,10 @@ impl AwsProvider {
         Ok(Arc::new(provider))
     }
 
-    /// Reads zonal shifts for the first time; returns the ARN of the cluster, which they are asked for by. A service that does not answer now will later, and
-    /// must not keep the operator from starting; a cluster that is not registered, or a permission that lacks, will not come by itself.
+    /// Reads zonal shifts for the first time; returns the ARN of the cluster, which they are asked
+    /// for by. A service that does not answer now will later, and must not keep the operator from
+    /// starting; a cluster that is not registered, or a permission that lacks, will not come by
+    /// itself.
     async fn first_look_at_shifts(&self) -> Result<String, ConnectError> {
         let arn = self.cluster.arn().await?;
         match zonal_shift::ask(&self.clients.zonal_shift, &arn).await {

@@ -1,4 +1,5 @@
-//! What only the leader does, because it writes: the status of NodeClasses, late tags, garbage, the interruption queue.
+//! What only the leader does, because it writes: the status of NodeClasses, late tags, garbage, the
+//! interruption queue.
 
 use std::sync::Arc;
 

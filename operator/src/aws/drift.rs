@@ -1,6 +1,7 @@
 //! Whether a machine still is what its NodeClass asks for. Pure.
 //!
-//! Empty lists in a NodeClass' status are no drift: a lookup that failed must never replace a fleet.
+//! Empty lists in a NodeClass' status are no drift: a lookup that failed must never replace a
+//! fleet.
 
 use std::collections::BTreeSet;
 
@@ -116,7 +117,8 @@ pub fn of_instance(
         return Ok(Some(Drift::CapacityReservation));
     }
     let group = label(claim, aws::PLACEMENT_GROUP_ID);
-    // Unknown while the group of the class is looked up; a class without a selector has none for sure.
+    // Unknown while the group of the class is looked up; a class without a selector has none for
+    // sure.
     let known = class.spec.placement_group_selector.is_none() || placement_group.is_some();
     if known && group != placement_group.map(|group| group.id.as_str()) {
         return Ok(Some(Drift::PlacementGroup));

@@ -1,7 +1,8 @@
-//! The EC2 calls that the provider makes, one function each: pages are followed, answers become plain values, errors become [`Error`].
+//! The EC2 calls that the provider makes, one function each: pages are followed, answers become
+//! plain values, errors become [`Error`].
 //!
-//! Everything about the SDK's types is in the modules below; the rest of the provider sees the structs that they return. Requests that launch are in
-//! [`requests`].
+//! Everything about the SDK's types is in the modules below; the rest of the provider sees the
+//! structs that they return. Requests that launch are in [`requests`].
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -132,7 +133,8 @@ pub fn filter(name: &str, values: impl IntoIterator<Item = impl Into<String>>) -
     (name.to_owned(), values.into_iter().map(Into::into).collect())
 }
 
-/// Whether the caller may describe instance types: the cheapest proof that credentials and endpoint work.
+/// Whether the caller may describe instance types: the cheapest proof that credentials and endpoint
+/// work.
 pub async fn check_access(ec2: &Ec2) -> Result<()> {
     const OPERATION: &str = "DescribeInstanceTypes";
     let sent = ec2.describe_instance_types().dry_run(true).send();

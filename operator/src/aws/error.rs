@@ -1,7 +1,7 @@
 //! What failed when talking to AWS, by what has to be done about it.
 //!
-//! Every comparison with an AWS error code or message is in this file, so that the rest of the provider matches on [`Kind`] only and one table test
-//! shows the whole mapping.
+//! Every comparison with an AWS error code or message is in this file, so that the rest of the
+//! provider matches on [`Kind`] only and one table test shows the whole mapping.
 
 use aws_sdk_ec2::operation::RequestId as _;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
@@ -138,7 +138,8 @@ impl Error {
         self.is_not_found() && self.message.contains("role")
     }
 
-    /// Reason (condition reason, metric label) and message for people, of a launch or a validation that failed with this.
+    /// Reason (condition reason, metric label) and message for people, of a launch or a validation
+    /// that failed with this.
     pub fn launch_reason(&self) -> (&'static str, String) {
         match (self.code.as_deref(), self.kind) {
             (None, Kind::Transient) => {
@@ -205,12 +206,14 @@ pub fn kind_of(code: &str) -> Kind {
     }
 }
 
-/// EC2 ends a refusal with an encoded explanation that is another one each time: conditions would change whenever the same question is asked again.
+/// EC2 ends a refusal with an encoded explanation that is another one each time: conditions would
+/// change whenever the same question is asked again.
 fn without_encoded_part(text: &str) -> &str {
     text.split("Encoded authorization failure message:").next().unwrap_or(text).trim_end()
 }
 
-/// The code with which EC2 says that the account lacks the role for spot and the caller may not create it.
+/// The code with which EC2 says that the account lacks the role for spot and the caller may not
+/// create it.
 pub const SPOT_ROLE_MISSING: &str = "AuthFailure.ServiceLinkedRoleCreationNotPermitted";
 
 /// Whether EC2 says that a spread placement group is full in a zone, for whatever type.
@@ -221,8 +224,8 @@ pub fn is_spread_limit(message: &str) -> bool {
 /// The code with which EC2 says that a subnet has no free addresses.
 pub const SUBNET_FULL: &str = "InsufficientFreeAddressesInSubnet";
 
-/// Reason (condition reason, metric label) and message for people, of a launch or a validation that failed with this code and message. The first row
-/// that matches counts.
+/// Reason (condition reason, metric label) and message for people, of a launch or a validation that
+/// failed with this code and message. The first row that matches counts.
 pub fn launch_reason(code: &str, message: &str) -> (&'static str, String) {
     let text = format!("{code}: {message}");
     let has = |part: &str| text.contains(part);

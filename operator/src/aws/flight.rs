@@ -1,7 +1,9 @@
-//! One call for all who want the same at the same time: the first caller makes it, the others wait for its outcome.
+//! One call for all who want the same at the same time: the first caller makes it, the others wait
+//! for its outcome.
 //!
-//! There is no task behind it. When the future of the caller that makes the call is dropped, another of those who wait makes it. An outcome is shared by
-//! those who waited for it and is not remembered: who comes later asks anew.
+//! There is no task behind it. When the future of the caller that makes the call is dropped,
+//! another of those who wait makes it. An outcome is shared by those who waited for it and is not
+//! remembered: who comes later asks anew.
 
 use std::collections::BTreeMap;
 use std::future::Future;

@@ -1,4 +1,5 @@
-//! Collects what nothing in the cluster uses any more: instances without a NodeClaim, launch templates and instance profiles without a user.
+//! Collects what nothing in the cluster uses any more: instances without a NodeClaim, launch
+//! templates and instance profiles without a user.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -26,7 +27,8 @@ const GRACE: SignedDuration = SignedDuration::from_secs(30);
 /// Terminations at once.
 const TERMINATIONS: usize = 100;
 
-/// Between collections of instances: soon after the start, when a former leader's launches may have been lost, then seldom.
+/// Between collections of instances: soon after the start, when a former leader's launches may have
+/// been lost, then seldom.
 const COLLECT_SOON: Duration = Duration::from_secs(10);
 const COLLECT: Duration = Duration::from_secs(120);
 const SOON_ROUNDS: u32 = 20;
@@ -151,8 +153,9 @@ impl CollectError {
     }
 }
 
-/// Terminates instances of the cluster that no claim knows, and deletes their nodes. The instances are read first: a claim that is created in between is
-/// seen, a machine that is launched in between is not judged.
+/// Terminates instances of the cluster that no claim knows, and deletes their nodes. The instances
+/// are read first: a claim that is created in between is seen, a machine that is launched in
+/// between is not judged.
 async fn collect_instances(
     provider: &AwsProvider,
     context: &Context,
@@ -209,7 +212,8 @@ fn orphans(instances: Vec<Instance>, claims: &[ClaimUse], now: Timestamp) -> Vec
         .collect()
 }
 
-/// Deletes the Nodes of a machine that was terminated. One that the state does not know yet is deleted by the cloud's node controller.
+/// Deletes the Nodes of a machine that was terminated. One that the state does not know yet is
+/// deleted by the cloud's node controller.
 async fn delete_nodes(write: &Writer, id: &str) {
     let nodes: Vec<_> = write.state().read().nodes_of(id).cloned().collect();
     for node in nodes {

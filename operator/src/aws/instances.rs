@@ -44,8 +44,8 @@ impl Instances {
         }
     }
 
-    /// The instance as EC2 has it now; `None` when it is gone. Of one in a zone that is shifted away from, what was read before: there EC2's word that it
-    /// is gone counts for nothing.
+    /// The instance as EC2 has it now; `None` when it is gone. Of one in a zone that is shifted
+    /// away from, what was read before: there EC2's word that it is gone counts for nothing.
     pub async fn get(&self, id: &str) -> Result<Option<Instance>> {
         let known = self.known.lock().get(id).cloned();
         if let Some(instance) = known.filter(|known| self.shifts.contain(&known.zone)) {
@@ -68,7 +68,8 @@ impl Instances {
         Ok(found)
     }
 
-    /// The instance as it was read last, by [`Self::list`] at the latest; asks EC2 when it was not read yet.
+    /// The instance as it was read last, by [`Self::list`] at the latest; asks EC2 when it was not
+    /// read yet.
     pub async fn get_known(&self, id: &str) -> Result<Option<Instance>> {
         let known = self.known.lock().get(id).cloned();
         match known {
@@ -136,7 +137,8 @@ impl Instances {
     }
 }
 
-/// Reads instances together; when EC2 does not know one of the ids it refuses all of them, and each is asked for alone.
+/// Reads instances together; when EC2 does not know one of the ids it refuses all of them, and each
+/// is asked for alone.
 async fn describe_all(client: &Ec2, ids: Vec<String>) -> Vec<Result<Option<Instance>>> {
     let unique: BTreeSet<String> = ids.iter().cloned().collect();
     let unique: Vec<String> = unique.into_iter().collect();

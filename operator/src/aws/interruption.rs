@@ -1,7 +1,9 @@
-//! The loop over the interruption queue: a machine that is about to go is drained, and its replacement is planned at once.
+//! The loop over the interruption queue: a machine that is about to go is drained, and its
+//! replacement is planned at once.
 //!
-//! The NodeClaim is deleted first. From the API server's answer on the state counts its pods as pending, and the provisioner is told that it need not wait for
-//! others: the drain, which begins at the same time, has two minutes.
+//! The NodeClaim is deleted first. From the API server's answer on the state counts its pods as
+//! pending, and the provisioner is told that it need not wait for others: the drain, which begins
+//! at the same time, has two minutes.
 
 use std::time::Duration;
 
@@ -247,7 +249,8 @@ async fn act_on_claim(
     Ok(())
 }
 
-/// Lets the termination grace period of a claim end now, unless it has a deadline already; answers whether the claim is still there.
+/// Lets the termination grace period of a claim end now, unless it has a deadline already; answers
+/// whether the claim is still there.
 async fn end_now(
     context: &Context,
     write: &Writer,

@@ -1,7 +1,9 @@
-//! Launching: from a NodeClaim to a CreateFleet call, and from its answer to what the claim is told.
+//! Launching: from a NodeClaim to a CreateFleet call, and from its answer to what the claim is
+//! told.
 //!
-//! The order is that of the contract: filters, capacity type, subnets, launch templates, fleet. What EC2 could not deliver is remembered, so that the
-//! planner, which is asked again at once, plans with what is left.
+//! The order is that of the contract: filters, capacity type, subnets, launch templates, fleet.
+//! What EC2 could not deliver is remembered, so that the planner, which is asked again at once,
+//! plans with what is left.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -99,7 +101,8 @@ struct Ready {
 }
 
 impl Launcher {
-    /// A launcher for a region. Without `reserved_capacity` launches leave it to EC2 whether they use open reservations.
+    /// A launcher for a region. Without `reserved_capacity` launches leave it to EC2 whether they
+    /// use open reservations.
     pub fn new(
         ec2: Ec2,
         region: String,
@@ -202,7 +205,8 @@ impl Launcher {
         result
     }
 
-    /// Makes sure that the launch templates exist, and puts the call together. The templates are large, and end here: what follows may take seconds.
+    /// Makes sure that the launch templates exist, and puts the call together. The templates are
+    /// large, and end here: what follows may take seconds.
     async fn prepare(
         &self,
         input: &LaunchInput<'_>,

@@ -1,4 +1,5 @@
-//! The counters of the AWS provider, under upstream's names, and what the conditions of EC2NodeClasses say.
+//! The counters of the AWS provider, under upstream's names, and what the conditions of
+//! EC2NodeClasses say.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +23,8 @@ const BATCH_SIZES: &[f64] = &[
     600.0, 700.0, 800.0, 900.0, 1000.0,
 ];
 
-/// The families that the provider counts in. Labels are given in the order of the names in each comment.
+/// The families that the provider counts in. Labels are given in the order of the names in each
+/// comment.
 #[derive(Clone, Debug)]
 pub struct AwsMetrics {
     /// `karpenter_cloudprovider_instance_launch_failures_total{zone,zone_id,capacity_type,reason}`

@@ -1,7 +1,9 @@
-//! The controller of EC2NodeClasses: finds out what their selectors select, tries out whether AWS would launch, and says so in their status.
+//! The controller of EC2NodeClasses: finds out what their selectors select, tries out whether AWS
+//! would launch, and says so in their status.
 //!
-//! One reconcile is: the class from the store; what AWS says about it; the status that follows (pure); one patch of the status. Machines are launched
-//! by the status only, so what is not in it does not exist.
+//! One reconcile is: the class from the store; what AWS says about it; the status that follows
+//! (pure); one patch of the status. Machines are launched by the status only, so what is not in it
+//! does not exist.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -36,9 +38,11 @@ pub mod selectors;
 pub mod status;
 pub mod validation;
 
-/// When a class whose selectors match is looked at again. Subnets change most, by their free addresses.
+/// When a class whose selectors match is looked at again. Subnets change most, by their free
+/// addresses.
 const REFRESH: Duration = Duration::from_secs(60);
-/// When a class that waits for its NodeClaims is looked at again, if none of them says that it is gone.
+/// When a class that waits for its NodeClaims is looked at again, if none of them says that it is
+/// gone.
 const TERMINATING_REFRESH: Duration = Duration::from_secs(10 * 60);
 
 /// Why a reconcile failed. Each is logged once, and tried again.
@@ -219,7 +223,8 @@ async fn validate(provider: &AwsProvider, context: &Context, class: &EC2NodeClas
     provider.validator.validate(input, &provider.cluster, &provider.launcher.templates).await
 }
 
-/// A class that goes waits for its NodeClaims; then what was made for it goes, and then its finalizer.
+/// A class that goes waits for its NodeClaims; then what was made for it goes, and then its
+/// finalizer.
 async fn finalize(
     provider: &AwsProvider,
     context: &Context,
@@ -242,7 +247,8 @@ async fn finalize(
     }
     if provider.may_own_profiles(class) {
         match provider.profiles.delete_all(class).await {
-            // Who makes profiles elsewhere does not let the operator list them, and the class must not wait for that.
+            // Who makes profiles elsewhere does not let the operator list them, and the class must
+            // not wait for that.
             Err(error)
                 if error.kind == Kind::Unauthorized
                     && provider.options.static_instance_profiles =>
@@ -263,7 +269,8 @@ async fn finalize(
     Ok(Action::Wait)
 }
 
-/// Names of the NodeClaims of a class, from the API server itself: what is deleted on this list's word must not depend on a watch that lags.
+/// Names of the NodeClaims of a class, from the API server itself: what is deleted on this list's
+/// word must not depend on a watch that lags.
 async fn claims_of(context: &Context, class: &str) -> Result<BTreeSet<String>, ReconcileError> {
     let claims = objects::claims(&context.client).await.map_err(ReconcileError::Claims)?;
     let own = claims.iter().filter(|claim| claim.class() == Some(class));

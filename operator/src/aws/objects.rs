@@ -1,6 +1,8 @@
-//! What the provider's controllers ask the API server itself, because a watch may lag: which machines, classes and profiles NodeClaims use.
+//! What the provider's controllers ask the API server itself, because a watch may lag: which
+//! machines, classes and profiles NodeClaims use.
 //!
-//! Only the fields that are needed are decoded. So a NodeClaim that does not parse as a whole still protects what it uses.
+//! Only the fields that are needed are decoded. So a NodeClaim that does not parse as a whole still
+//! protects what it uses.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

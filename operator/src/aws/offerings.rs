@@ -1,4 +1,5 @@
-//! The gauges of instance types and offerings: what the catalogs of all NodeClasses say, and nothing that they say no more.
+//! The gauges of instance types and offerings: what the catalogs of all NodeClasses say, and
+//! nothing that they say no more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -54,7 +55,8 @@ struct Published {
 }
 
 impl Published {
-    /// Sets the gauges, over all NodeClasses: available is what one of them can use. Series that were set before and are in no catalog any more go.
+    /// Sets the gauges, over all NodeClasses: available is what one of them can use. Series that
+    /// were set before and are in no catalog any more go.
     fn publish<'c>(
         &mut self,
         metrics: &AwsMetrics,

@@ -1,8 +1,10 @@
 //! How fast EC2 is called: one token bucket per family of calls, shared by all who make them.
 //!
-//! EC2 counts calls per account and region. Whoever exceeds what it grants is throttled, and so is everything else in the account: deployments, other
-//! clusters, people. So the operator keeps below what EC2 documents, waits in order of arrival, and yields when EC2 says that it is too much all the same,
-//! because others call too: a throttled call halves the rate, and every second without one gives a twentieth of the full rate back.
+//! EC2 counts calls per account and region. Whoever exceeds what it grants is throttled, and so is
+//! everything else in the account: deployments, other clusters, people. So the operator keeps below
+//! what EC2 documents, waits in order of arrival, and yields when EC2 says that it is too much all
+//! the same, because others call too: a throttled call halves the rate, and every second without
+//! one gives a twentieth of the full rate back.
 //!
 //! Families do not wait for each other: a burst of launches delays no termination.
 
@@ -156,7 +158,8 @@ impl Bucket {
         }
     }
 
-    /// Halves the rate, unless that was done for a call that was under way at the same time; returns the new one.
+    /// Halves the rate, unless that was done for a call that was under way at the same time;
+    /// returns the new one.
     fn throttled(&self) -> Option<f64> {
         let now = Instant::now();
         let mut state = self.state.lock();

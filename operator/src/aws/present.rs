@@ -92,7 +92,8 @@ pub fn launched_fleet(
         partition: *partition,
     };
     let amis = class.status.as_ref().map(|status| status.amis.as_slice()).unwrap_or_default();
-    // The answer repeats the override's image only in newer versions of the API; it is the one that the template was made with.
+    // The answer repeats the override's image only in newer versions of the API; it is the one that
+    // the template was made with.
     let image_id = found
         .image_id
         .clone()

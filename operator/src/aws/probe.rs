@@ -1,8 +1,10 @@
-//! What the operator's pods can reach in AWS, asked from inside of one: only there names, routes, proxies and identity are those of the operator.
+//! What the operator's pods can reach in AWS, asked from inside of one: only there names, routes,
+//! proxies and identity are those of the operator.
 //!
-//! `tenon-operator probe` takes the operator's own options, makes one harmless call of each service that the operator would call with them, and says what came
-//! of it as JSON (`tenon.sh/probe/v1alpha1`): on its standard output, and in the file that becomes the message of the pod's end. `tenon preflight
-//! --in-cluster` runs it.
+//! `tenon-operator probe` takes the operator's own options, makes one harmless call of each service
+//! that the operator would call with them, and says what came of it as JSON
+//! (`tenon.sh/probe/v1alpha1`): on its standard output, and in the file that becomes the message of
+//! the pod's end. `tenon preflight --in-cluster` runs it.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -54,7 +56,8 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Makes all calls at the same time, and leaves the report. The exit code says only whether there is one.
+    /// Makes all calls at the same time, and leaves the report. The exit code says only whether
+    /// there is one.
     pub async fn run(&self) -> std::io::Result<()> {
         let report = probe(&AwsSettings::from(&self.options)).await?;
         let text = serde_json::to_string(&report)?;
@@ -180,7 +183,8 @@ fn calls<'a>(
     services(settings, &clients.region).into_iter().map(call).collect()
 }
 
-/// Asks ARC by the cluster's ARN, as the operator does and as its policy has it. It is put together from who calls, so that the way to EKS does not matter here.
+/// Asks ARC by the cluster's ARN, as the operator does and as its policy has it. It is put together
+/// from who calls, so that the way to EKS does not matter here.
 async fn zonal_shift(
     settings: &AwsSettings,
     sts: aws_sdk_sts::Client,

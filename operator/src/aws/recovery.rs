@@ -1,11 +1,15 @@
-//! Machines that were launched for a claim without this process knowing: by a leader that ended before it could write the result down.
+//! Machines that were launched for a claim without this process knowing: by a leader that ended
+//! before it could write the result down.
 //!
-//! A machine that was launched alone carries its claim's name. Machines that were launched together carry only what all claims of the call had in common:
-//! each is adopted by one claim that it is good for and that waited for a machine when it was launched. Until then garbage collection leaves it alone.
+//! A machine that was launched alone carries its claim's name. Machines that were launched together
+//! carry only what all claims of the call had in common: each is adopted by one claim that it is
+//! good for and that waited for a machine when it was launched. Until then garbage collection
+//! leaves it alone.
 //!
-//! Two claims must never share a machine. So what this process launched itself, in whichever of its terms as the leader, is nobody's to adopt: its
-//! [`Launcher`](super::launcher::Launcher) knows for which claim it was. And which machines belong to claims is asked of the API server, after the machines
-//! were listed: a watch may not tell yet what the former leader wrote last.
+//! Two claims must never share a machine. So what this process launched itself, in whichever of its
+//! terms as the leader, is nobody's to adopt: its [`Launcher`](super::launcher::Launcher) knows for
+//! which claim it was. And which machines belong to claims is asked of the API server, after the
+//! machines were listed: a watch may not tell yet what the former leader wrote last.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,7 +31,8 @@ use super::matching::Requirements;
 use super::objects::ClaimUse;
 use super::{objects, present, resources};
 
-/// Claims that are looked after at the same time share one list of instances, and one of NodeClaims.
+/// Claims that are looked after at the same time share one list of instances, and one of
+/// NodeClaims.
 const WINDOW: Window =
     Window { idle: Duration::from_millis(100), max: Duration::from_secs(1), max_items: 1000 };
 
@@ -146,7 +151,8 @@ impl Recovery {
     /// The instance that carries the claim's name, else one of those that carry none.
     ///
     /// # Errors
-    /// When AWS or the API server can't be asked, and when the claim has a machine that `claim` does not tell of.
+    /// When AWS or the API server can't be asked, and when the claim has a machine that `claim`
+    /// does not tell of.
     pub(super) async fn find_or_adopt(
         &self,
         claim: &NodeClaim,
@@ -216,8 +222,8 @@ fn named(found: &[Instance], claim: &NodeClaim) -> Option<Instance> {
         .cloned()
 }
 
-/// Whether an instance may be the one that a claim without a machine waits for: it names the claim, or it names none and was launched for the claim's
-/// NodePool and NodeClass while the claim waited.
+/// Whether an instance may be the one that a claim without a machine waits for: it names the claim,
+/// or it names none and was launched for the claim's NodePool and NodeClass while the claim waited.
 pub fn waits_for(claim: &NodeClaim, instance: &Instance) -> bool {
     waited_for(
         instance,

@@ -1,4 +1,5 @@
-//! What every replica does all the time, and only reads: watches, prices, instance types, the cluster's version.
+//! What every replica does all the time, and only reads: watches, prices, instance types, the
+//! cluster's version.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -72,7 +73,8 @@ impl Periodic for Prices {
     }
 }
 
-/// Reads instance types again. They were read before the start; they are read again after the time that they are good for.
+/// Reads instance types again. They were read before the start; they are read again after the time
+/// that they are good for.
 struct InstanceTypes(Own);
 
 impl Periodic for InstanceTypes {
@@ -142,8 +144,9 @@ impl Reconciler for ObservedMemory {
     }
 }
 
-/// NodeClasses came, changed or went: who plans looks again, and what was computed for those that are gone is dropped. A standby computes as well, so that
-/// it has to be here and not in the leader's controller.
+/// NodeClasses came, changed or went: who plans looks again, and what was computed for those that
+/// are gone is dropped. A standby computes as well, so that it has to be here and not in the
+/// leader's controller.
 pub(super) fn classes_changed(provider: &AwsProvider, context: &Context) {
     provider.forget_gone();
     context.wake.notify_one();
@@ -194,7 +197,8 @@ async fn refresh_prices(provider: &AwsProvider, context: &Context) -> Duration {
     wait
 }
 
-/// The memory of a node that has joined tells the catalog better than any formula, as long as its image is the one that would be used today.
+/// The memory of a node that has joined tells the catalog better than any formula, as long as its
+/// image is the one that would be used today.
 fn observe_memory(provider: &AwsProvider, claim: &NodeClaim, node: &Node) {
     let Some(all) = &node.metadata.labels else { return };
     let is = |key: &str| all.get(key).map(String::as_str);

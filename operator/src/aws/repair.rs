@@ -1,7 +1,8 @@
 //! What makes an EC2 machine sick, and how long that is tolerated.
 //!
-//! `Ready` is what the kubelet says of itself; the other conditions come from EKS' node monitoring agent. Every policy deletes what is left on the machine
-//! at once, when its replacement is ready: who runs on a sick machine can't count on an orderly end.
+//! `Ready` is what the kubelet says of itself; the other conditions come from EKS' node monitoring
+//! agent. Every policy deletes what is left on the machine at once, when its replacement is ready:
+//! who runs on a sick machine can't count on an orderly end.
 
 use jiff::SignedDuration;
 use tenon_planner::snapshot::{RepairAction, RepairPolicy};

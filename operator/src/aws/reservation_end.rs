@@ -1,5 +1,5 @@
-//! What becomes of machines whose capacity reservation ends: those of a capacity block go before EC2 takes them; those of an ordinary reservation run on,
-//! and are paid for from then on.
+//! What becomes of machines whose capacity reservation ends: those of a capacity block go before
+//! EC2 takes them; those of an ordinary reservation run on, and are paid for from then on.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -68,8 +68,9 @@ impl Periodic for ReservationEnd {
     }
 }
 
-/// Tells what went wrong with `of`, and counts it. Whatever else is to be done goes on: one NodeClaim that can't be written, or one reservation that can't be
-/// read, is no reason to leave the others as they are.
+/// Tells what went wrong with `of`, and counts it. Whatever else is to be done goes on: one
+/// NodeClaim that can't be written, or one reservation that can't be read, is no reason to leave
+/// the others as they are.
 fn tell(context: &Context, controller: &'static str, of: &str, error: &Failed) {
     context.metrics.reconcile_errors.inc([controller, error.category()]);
     let error_chain = chain(error);
@@ -82,8 +83,9 @@ fn tell(context: &Context, controller: &'static str, of: &str, error: &Failed) {
     );
 }
 
-/// Gives machines that are not in their reservation any more the label of what they are now, first the Node and then the NodeClaim: when only one of the
-/// two succeeds, the NodeClaim still shows that there is something to do.
+/// Gives machines that are not in their reservation any more the label of what they are now, first
+/// the Node and then the NodeClaim: when only one of the two succeeds, the NodeClaim still shows
+/// that there is something to do.
 async fn relabel(provider: &AwsProvider, context: &Context, write: &Writer) {
     const CONTROLLER: &str = "capacityreservation.capacitytype";
     let claims = provider.claims(|claim| {

@@ -1,13 +1,15 @@
 //! How many instances capacity reservations still have room for.
 //!
-//! EC2 says so with each look at the reservations. In between, what the operator launches and terminates itself is counted, so that two launches in a row
-//! do not count on the same place. Too high a figure costs a launch that is planned again; too low a one costs money.
+//! EC2 says so with each look at the reservations. In between, what the operator launches and
+//! terminates itself is counted, so that two launches in a row do not count on the same place. Too
+//! high a figure costs a launch that is planned again; too low a one costs money.
 
 use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-/// Places left, by id of the reservation. Every change raises the version: catalogs that were computed before are stale then.
+/// Places left, by id of the reservation. Every change raises the version: catalogs that were
+/// computed before are stale then.
 #[derive(Debug, Default)]
 pub struct Reservations {
     state: Mutex<State>,

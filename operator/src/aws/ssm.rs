@@ -8,7 +8,8 @@ use super::backoff::{Backoff, Waits};
 use super::error::{Error, Result};
 use super::ttl::TtlMap;
 
-/// Parameters of AWS change seldom; a release that is deprecated is noticed sooner (see [`Parameters::mutable`]).
+/// Parameters of AWS change seldom; a release that is deprecated is noticed sooner (see
+/// [`Parameters::mutable`]).
 const TTL: Duration = Duration::from_secs(24 * 60 * 60);
 /// Parameters that a user names.
 const USER_TTL: Duration = Duration::from_secs(5 * 60);

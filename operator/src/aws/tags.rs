@@ -1,4 +1,5 @@
-//! Tags on what the operator makes in AWS. IAM policies and every clean-up go by them, so they are there from the creation on.
+//! Tags on what the operator makes in AWS. IAM policies and every clean-up go by them, so they are
+//! there from the creation on.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,8 @@ pub fn cluster_tag(cluster: &str) -> String {
     format!("{}{cluster}", aws::CLUSTER_TAG_PREFIX)
 }
 
-/// Tags of instances, volumes, network interfaces, fleets, spot requests and launch templates. `node_pool` is empty for dry runs.
+/// Tags of instances, volumes, network interfaces, fleets, spot requests and launch templates.
+/// `node_pool` is empty for dry runs.
 pub fn launch_tags(
     node_class: &EC2NodeClass,
     cluster: &str,
@@ -32,7 +34,8 @@ pub fn launch_tags(
     Ok(tags)
 }
 
-/// Tags of an instance profile. The operator's win over the user's; the validation of the NodeClass says so when they clash.
+/// Tags of an instance profile. The operator's win over the user's; the validation of the NodeClass
+/// says so when they clash.
 pub fn profile_tags(node_class: &EC2NodeClass, cluster: &str, region: &str) -> Tags {
     let mut tags = node_class.spec.tags.clone().unwrap_or_default();
     tags.insert(cluster_tag(cluster), "owned".to_owned());

@@ -68,7 +68,8 @@ pub(super) fn mock_eks(rules: &[&Rule]) -> aws_sdk_eks::Client {
     mock_client!(aws_sdk_eks, rules)
 }
 
-/// EC2 whose answers take a while and say that all went well: calls that are made at the same time are under way at the same time, as in reality.
+/// EC2 whose answers take a while and say that all went well: calls that are made at the same time
+/// are under way at the same time, as in reality.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SlowEc2 {
     actions: Arc<Mutex<Vec<(Instant, String)>>>,
@@ -473,7 +474,8 @@ async fn a_standby_keeps_nothing_of_nodeclasses_that_have_come_and_gone() {
         refresh::classes_changed(&provider, &bench.context);
         assert_eq!(provider.catalogs.n_computed(), 1, "after {number} classes");
     }
-    // A snapshot that began before the class went may compute its catalog afterwards; that does not stay either.
+    // A snapshot that began before the class went may compute its catalog afterwards; that does not
+    // stay either.
     provider.catalog_of(&class(50)).unwrap();
     provider.classes.apply(class(51));
     refresh::classes_changed(&provider, &bench.context);

@@ -7,7 +7,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// A map whose entries end. Reads never return an ended entry; ended entries are dropped on the next write.
+/// A map whose entries end. Reads never return an ended entry; ended entries are dropped on the
+/// next write.
 #[derive(Debug)]
 pub struct TtlMap<K, V> {
     ttl: Duration,

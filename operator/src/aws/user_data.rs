@@ -1,6 +1,8 @@
-//! User data: what makes a fresh machine join the cluster, per AMI family, merged with what the user wrote.
+//! User data: what makes a fresh machine join the cluster, per AMI family, merged with what the
+//! user wrote.
 //!
-//! Pure. The formats are contracts with programs on the machine: nodeadm (AL2023), bootstrap.sh (AL2), Bottlerocket's settings.
+//! Pure. The formats are contracts with programs on the machine: nodeadm (AL2023), bootstrap.sh
+//! (AL2), Bottlerocket's settings.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -90,7 +92,8 @@ pub fn plain(family: AmiFamily, bootstrap: &Bootstrap) -> Result<String, UserDat
     }
 }
 
-/// The labels of a NodeClaim that the kubelet may set on its own node. The rest is synchronised at registration.
+/// The labels of a NodeClaim that the kubelet may set on its own node. The rest is synchronised at
+/// registration.
 pub fn kubelet_labels(
     family: AmiFamily,
     claim: &BTreeMap<String, String>,
@@ -114,7 +117,8 @@ fn is_restricted_to_kubelet(key: &str) -> bool {
     })
 }
 
-/// The taints that a node registers with: the claim's, and the one that holds pods off until registration.
+/// The taints that a node registers with: the claim's, and the one that holds pods off until
+/// registration.
 pub fn kubelet_taints(taints: &[Taint], startup_taints: &[Taint]) -> Vec<Taint> {
     let unregistered = Taint::new(labels::UNREGISTERED_TAINT, TaintEffect::NoExecute);
     let mut all: Vec<Taint> = taints.iter().chain(startup_taints).cloned().collect();
@@ -133,7 +137,8 @@ fn node_labels_flag(labels: &BTreeMap<String, String>) -> Option<String> {
     Some(format!("--node-labels=\"{}\"", pairs.join(",")))
 }
 
-/// Go's notation (`1m0s`), whatever the user wrote; the API server has checked that it is a duration.
+/// Go's notation (`1m0s`), whatever the user wrote; the API server has checked that it is a
+/// duration.
 fn go_duration(text: &str) -> String {
     text.parse::<tenon_crds::Duration>().map_or_else(
         |_| text.to_owned(),

@@ -1,9 +1,12 @@
-//! Zonal shifts: which zones the cluster's traffic is moved away from, as AWS Application Recovery Controller (ARC) tells.
+//! Zonal shifts: which zones the cluster's traffic is moved away from, as AWS Application Recovery
+//! Controller (ARC) tells.
 //!
-//! While a zone is shifted away from nothing is launched there, and what EC2 says about machines there counts for little: those that are known stay known,
-//! and none of them is terminated or tagged. Nodes in the zone are not drained: that is for whoever has started the shift to decide.
+//! While a zone is shifted away from nothing is launched there, and what EC2 says about machines
+//! there counts for little: those that are known stay known, and none of them is terminated or
+//! tagged. Nodes in the zone are not drained: that is for whoever has started the shift to decide.
 //!
-//! Every replica polls, so that a new leader knows from its first moment. The leader tells NodePools.
+//! Every replica polls, so that a new leader knows from its first moment. The leader tells
+//! NodePools.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -112,7 +115,8 @@ impl ZonalShifts {
             && self.ids.lock().get(zone).is_some_and(|zone_id| shifted.contains(zone_id))
     }
 
-    /// Refuses to do something to a machine in a zone that is shifted away from. What is refused is tried again later.
+    /// Refuses to do something to a machine in a zone that is shifted away from. What is refused is
+    /// tried again later.
     pub fn check(&self, operation: &'static str, zone: &str) -> Result<()> {
         if !self.contain(zone) {
             return Ok(());

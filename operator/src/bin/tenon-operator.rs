@@ -11,12 +11,13 @@ use tenon_operator::{logging, run, traces};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The calls of the AWS SDK nest deeply, and ours around them: without optimisation they take more than the two megabytes that tokio gives its threads. What is
-/// not touched costs no memory.
+/// The calls of the AWS SDK nest deeply, and ours around them: without optimisation they take more
+/// than the two megabytes that tokio gives its threads. What is not touched costs no memory.
 const STACK_SIZE: usize = 8 * 1024 * 1024;
 
 fn main() -> ExitCode {
-    // The allocator asks for huge pages, of which each stays for as long as anything is left in it. A kernel without them has nothing to switch off.
+    // The allocator asks for huge pages, of which each stays for as long as anything is left in it.
+    // A kernel without them has nothing to switch off.
     #[cfg(target_os = "linux")]
     rustix::thread::disable_transparent_huge_pages(true).ok();
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -1,5 +1,5 @@
-//! Every call gets a deadline, from the question to the last byte of the answer. A watch only has to begin in time: how long it may stay silent is the
-//! business of the connection's pings.
+//! Every call gets a deadline, from the question to the last byte of the answer. A watch only has
+//! to begin in time: how long it may stay silent is the business of the connection's pings.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -52,7 +52,8 @@ const LATENCY_BUCKETS: &[f64] = &[
 /// In the place of a status where the API server did not answer, as client-go has it.
 const NO_ANSWER: &str = "<error>";
 
-/// What calls to the API server are counted in. Labels are given in the order of the names in each comment.
+/// What calls to the API server are counted in. Labels are given in the order of the names in each
+/// comment.
 #[derive(Clone, Debug)]
 pub struct CallMetrics {
     /// `client_go_request_total{code,method,group,version,kind,subresource}`
@@ -219,7 +220,8 @@ where
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        // What is there already is taken first: an answer that is complete is not late because nobody read it.
+        // What is there already is taken first: an answer that is complete is not late because
+        // nobody read it.
         if let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(cx) {
             match &frame {
                 Some(Ok(_)) => {}

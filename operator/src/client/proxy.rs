@@ -46,7 +46,8 @@ pub(super) fn route(config: &Config, connector: HttpConnector) -> Result<Route, 
     }
 }
 
-/// `Proxy-Authorization` for a proxy whose URL has a user. Characters that a URL can't hold are escaped there, and sent as they are.
+/// `Proxy-Authorization` for a proxy whose URL has a user. Characters that a URL can't hold are
+/// escaped there, and sent as they are.
 fn credentials(proxy: &Uri) -> Result<Option<HeaderValue>, kube::Error> {
     let user = proxy.authority().and_then(|authority| authority.as_str().rsplit_once('@'));
     let Some((user, _)) = user else { return Ok(None) };

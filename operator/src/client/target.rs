@@ -1,17 +1,20 @@
-//! What a request is about, as its method and URL say: for deadlines and metrics. Names of objects and namespaces stay out.
+//! What a request is about, as its method and URL say: for deadlines and metrics. Names of objects
+//! and namespaces stay out.
 
 use http::{Method, Uri};
 
 /// What a request asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// What is done, in upstream's words: `GET`, `LIST`, `WATCH`, `CREATE`, `UPDATE`, `PATCH`, `DELETE`, `DELETECOLLECTION`.
+    /// What is done, in upstream's words: `GET`, `LIST`, `WATCH`, `CREATE`, `UPDATE`, `PATCH`,
+    /// `DELETE`, `DELETECOLLECTION`.
     pub verb: &'static str,
     /// The API group; empty for the core and for what is no resource.
     pub group: String,
     /// The version of the API, e.g. `v1`.
     pub version: String,
-    /// The plural of the kind, e.g. `nodeclaims`; empty when the request is not about a resource, e.g. for the list of an API's resources.
+    /// The plural of the kind, e.g. `nodeclaims`; empty when the request is not about a resource,
+    /// e.g. for the list of an API's resources.
     pub resource: String,
     /// E.g. `status` or `eviction`; empty for the object itself.
     pub subresource: String,
@@ -20,7 +23,8 @@ pub struct Target {
 impl Target {
     /// Of a request of this method and URL.
     pub fn of(method: &Method, uri: &Uri) -> Self {
-        // A server that is not at the root of its host has a prefix in front, which no group is called like.
+        // A server that is not at the root of its host has a prefix in front, which no group is
+        // called like.
         let path = uri.path();
         let mut parts = path.split('/').filter(|part| !part.is_empty()).peekable();
         let group = loop {
@@ -33,7 +37,8 @@ impl Target {
         };
         let version = group.as_ref().and_then(|_| parts.next()).unwrap_or_default().to_owned();
         let mut rest: Vec<&str> = parts.collect();
-        // `namespaces/a` is an object, `namespaces/a/pods` are others in it, and `namespaces/a/finalize` is a part of it.
+        // `namespaces/a` is an object, `namespaces/a/pods` are others in it, and
+        // `namespaces/a/finalize` is a part of it.
         let parts_of_namespaces = ["finalize", "status"];
         if rest.len() > 2 && rest[0] == "namespaces" && !parts_of_namespaces.contains(&rest[2]) {
             rest.drain(..2);

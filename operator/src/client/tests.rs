@@ -24,7 +24,8 @@ use crate::metrics::Metrics;
 const KEY: &[u8] = include_bytes!("tests/key.pem");
 const CERT: &[u8] = include_bytes!("tests/cert.pem");
 
-/// Long enough for what has to succeed on a busy machine, short enough to wait for what has to fail.
+/// Long enough for what has to succeed on a busy machine, short enough to wait for what has to
+/// fail.
 const SHORT: Deadlines = Deadlines {
     connect: Duration::from_secs(20),
     call: Duration::from_secs(2),
@@ -42,8 +43,9 @@ async fn in_time<T>(what: impl Future<Output = T>) -> T {
 
 type Answer = UnsyncBoxBody<Bytes, std::io::Error>;
 
-/// An API server that lists namespaces and watches pods, but knows ConfigMaps that it does not tell (`hang`) or only half (`half`). Watches begin with the pod
-/// `first`, and go on with `second` once they are told to.
+/// An API server that lists namespaces and watches pods, but knows ConfigMaps that it does not tell
+/// (`hang`) or only half (`half`). Watches begin with the pod `first`, and go on with `second` once
+/// they are told to.
 async fn answer(
     request: Request<Incoming>,
     go_on: watch::Receiver<bool>,
@@ -94,7 +96,8 @@ enum Protocol {
 /// An API server behind a network that can be cut.
 struct Server {
     config: Config,
-    /// How often the network was cut. Connections that were open then carry nothing any more, without being closed.
+    /// How often the network was cut. Connections that were open then carry nothing any more,
+    /// without being closed.
     cuts: watch::Sender<u64>,
     go_on: watch::Sender<bool>,
     _tasks: JoinSet<()>,
@@ -213,7 +216,8 @@ async fn a_server_that_takes_connections_and_says_nothing_is_given_up() {
         let api: Api<ConfigMap> = Api::namespaced(client(scheme), "default");
         in_time(api.get("any")).await.unwrap_err();
     }
-    // Also a list, whose own deadline is far away: TLS has to be agreed on within that of the connection.
+    // Also a list, whose own deadline is far away: TLS has to be agreed on within that of the
+    // connection.
     let api: Api<Namespace> = Api::all(client("https"));
     in_time(api.list(&ListParams::default())).await.unwrap_err();
 }

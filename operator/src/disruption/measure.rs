@@ -48,7 +48,8 @@ pub(super) fn budgets<P: CloudProvider>(operator: &Operator<P>, snapshot: &Snaps
     }
 }
 
-/// Whether a budget keeps nodes that could go otherwise. Where no node is repaired, none goes because it is sick.
+/// Whether a budget keeps nodes that could go otherwise. Where no node is repaired, none goes
+/// because it is sick.
 fn holds_up(used: &BudgetUse, repairs: bool) -> bool {
     let goes_at_all = repairs || used.reason != DisruptionReason::Unhealthy;
     used.nodes > 0 && used.allowed == 0 && goes_at_all

@@ -1,4 +1,5 @@
-//! What consolidation makes of the nodes that it weighs: counts and scores, and events where the policy Balanced approves.
+//! What consolidation makes of the nodes that it weighs: counts and scores, and events where the
+//! policy Balanced approves.
 
 use std::collections::BTreeSet;
 

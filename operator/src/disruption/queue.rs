@@ -1,8 +1,11 @@
-//! Commands that are being carried out: the candidates are fenced off, their replacements launched, and only when these are initialised the candidates go.
+//! Commands that are being carried out: the candidates are fenced off, their replacements launched,
+//! and only when these are initialised the candidates go.
 //!
-//! A command that fails, or that takes too long, is taken back: candidates stay, replacements that exist stay too, and are consolidated later if nobody
-//! needs them. So is what the API server does not let us delete; it is then left alone for a while. Commands are not stored: after a restart, and when taking
-//! one back fails, the next pass removes their traces ([`super::clean_up`]), and what still makes sense is planned again.
+//! A command that fails, or that takes too long, is taken back: candidates stay, replacements that
+//! exist stay too, and are consolidated later if nobody needs them. So is what the API server does
+//! not let us delete; it is then left alone for a while. Commands are not stored: after a restart,
+//! and when taking one back fails, the next pass removes their traces ([`super::clean_up`]), and
+//! what still makes sense is planned again.
 
 pub(crate) mod deletion;
 mod marks;
@@ -78,7 +81,8 @@ enum StartError {
 }
 
 impl StartError {
-    /// Who has to know: nobody, where the cluster is not what it was when the command was planned. The next pass plans on what it is now.
+    /// Who has to know: nobody, where the cluster is not what it was when the command was planned.
+    /// The next pass plans on what it is now.
     fn concern(&self) -> Concern {
         match self {
             Self::Candidate(_) => Concern::Nobody,
@@ -107,7 +111,8 @@ impl Commands {
         self.running.lock().candidates.contains_key(claim)
     }
 
-    /// Starts a command; answers whether that succeeded. What failed is logged, and cleaned up by the next pass.
+    /// Starts a command; answers whether that succeeded. What failed is logged, and cleaned up by
+    /// the next pass.
     pub async fn start<P: CloudProvider>(&self, operator: &Operator<P>, command: Command) -> bool {
         let error = match self.try_start(operator, command).await {
             Ok(()) => return true,
@@ -151,7 +156,8 @@ impl Commands {
             let all = failed.len() == candidates.len();
             let indexes: BTreeSet<usize> = failed.iter().map(|(index, _)| *index).collect();
             let (index, source) = failed.into_iter().next().expect("not empty");
-            // A deletion makes sense for those that could be marked; what is replaced must all be there.
+            // A deletion makes sense for those that could be marked; what is replaced must all be
+            // there.
             if all || !command.replacements.is_empty() {
                 return Err(StartError::Mark {
                     claim: name(&candidates[index].0.metadata),
@@ -171,7 +177,8 @@ impl Commands {
         let launches =
             command.replacements.iter().map(|launch| actuate::create_claim(operator, launch));
         let replacements = try_join_all(launches).await?;
-        // Only now: a node that is marked counts as going, and its pods would be provisioned for a second time.
+        // Only now: a node that is marked counts as going, and its pods would be provisioned for a
+        // second time.
         let marked = command.candidates.iter().map(|candidate| candidate.claim.clone()).collect();
         operator.state.apply(Change::Marked(marked)).await;
         actuate::nominate(operator, &command.nominations).await;
@@ -237,7 +244,8 @@ impl Commands {
         Ok(Action::Wait)
     }
 
-    /// Deletes the candidates. Those that can't be deleted for a while stay, and are left alone; the others go all the same.
+    /// Deletes the candidates. Those that can't be deleted for a while stay, and are left alone;
+    /// the others go all the same.
     async fn conclude<P: CloudProvider>(
         &self,
         operator: &Operator<P>,
@@ -311,7 +319,8 @@ impl Commands {
         self.running.lock().candidates.len()
     }
 
-    /// Takes a command back for these of its candidates, as far as that is possible: what is left the next pass removes.
+    /// Takes a command back for these of its candidates, as far as that is possible: what is left
+    /// the next pass removes.
     async fn take_back<P: CloudProvider>(
         &self,
         operator: &Operator<P>,
@@ -368,8 +377,8 @@ impl<P: CloudProvider> Reconciler for CommandQueue<P> {
     }
 }
 
-/// A reboot replaces nothing, and would be carried out as the deletion of its node. The provider's policies are checked at the start; this holds whatever
-/// the planner comes to.
+/// A reboot replaces nothing, and would be carried out as the deletion of its node. The provider's
+/// policies are checked at the start; this holds whatever the planner comes to.
 fn refuse_reboot(command: &Command) -> Result<(), StartError> {
     if !command.is_reboot() {
         return Ok(());

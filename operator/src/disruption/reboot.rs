@@ -1,5 +1,5 @@
-//! The beginning of a reboot: it is written on the NodeClaim, and [`crate::nodeclaim::reboot`] carries it out. Nothing is tainted, replaced or marked: the machine
-//! comes back.
+//! The beginning of a reboot: it is written on the NodeClaim, and [`crate::nodeclaim::reboot`]
+//! carries it out. Nothing is tainted, replaced or marked: the machine comes back.
 
 use jiff::SignedDuration;
 use serde_json::{Value, json};
@@ -20,7 +20,8 @@ use crate::state::cluster::is_true;
 use crate::work::{Failure as _, log_concern};
 use crate::write::WriteError;
 
-/// Requests the reboots of a command; answers whether one was. What failed is logged, and decided on anew by the next pass.
+/// Requests the reboots of a command; answers whether one was. What failed is logged, and decided
+/// on anew by the next pass.
 pub(super) async fn request<P: CloudProvider>(operator: &Operator<P>, command: &Command) -> bool {
     let Some(repair) = &command.repair else { return false };
     tell_repair(repair);

@@ -1,4 +1,5 @@
-//! Writes events to the API server: several at a time, no more per second than it is meant to take, and with ever longer pauses while it fails.
+//! Writes events to the API server: several at a time, no more per second than it is meant to take,
+//! and with ever longer pauses while it fails.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,14 +21,16 @@ use crate::liveness;
 use crate::text::truncate;
 use crate::work::Backoff;
 
-/// Events per second that are written in the long run: 20,000 (a Node and its NodeClaim, 10,000 times) take less than seven minutes, and an hour of them,
-/// which is how long the API server keeps them, less than 200 MB of etcd.
+/// Events per second that are written in the long run: 20,000 (a Node and its NodeClaim, 10,000
+/// times) take less than seven minutes, and an hour of them, which is how long the API server keeps
+/// them, less than 200 MB of etcd.
 pub const PER_SECOND: u32 = 50;
 
 /// Events that may be written at once after a quiet time.
 pub const BURST: u32 = 100;
 
-/// Events per second while somebody has asked for quiet ([`Recorder::hush`](super::Recorder::hush)): nothing starves.
+/// Events per second while somebody has asked for quiet
+/// ([`Recorder::hush`](super::Recorder::hush)): nothing starves.
 const HUSHED_PER_SECOND: u32 = 5;
 
 /// Writes that are under way at the same time: 50 per second at 300 ms each.
@@ -39,8 +42,8 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after a failure; from then on one write is tried at a time until one succeeds.
 const BACKOFF: Backoff = Backoff { min: Duration::from_secs(1), max: Duration::from_secs(30) };
 
-/// When the operator stops, what was done is still told, for at most so long: Kubernetes ends the process thirty seconds after SIGTERM, and the controllers
-/// may take twenty of them.
+/// When the operator stops, what was done is still told, for at most so long: Kubernetes ends the
+/// process thirty seconds after SIGTERM, and the controllers may take twenty of them.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Writes what [`Recorder`](super::Recorder)s say.
@@ -109,7 +112,8 @@ impl Publisher {
         Self { clock, shared, pace: Pace::new(clock.now()), warned: None }
     }
 
-    /// Writes events until `stop`; then, for a moment, what must not be lost. `instance` is the operator's pod.
+    /// Writes events until `stop`; then, for a moment, what must not be lost. `instance` is the
+    /// operator's pod.
     pub async fn run(mut self, client: Client, instance: String, stop: CancellationToken) {
         let writer = Writer { client, instance };
         let mut under_way = FuturesUnordered::new();
@@ -182,7 +186,8 @@ impl Publisher {
         self.shared.queue.lock().settle(&slot, waiting, outcome, now);
     }
 
-    /// The next event, as if it had been written: for tests, and for those who want events elsewhere.
+    /// The next event, as if it had been written: for tests, and for those who want events
+    /// elsewhere.
     pub fn try_next(&mut self) -> Option<Event> {
         let now = self.clock.now();
         let mut queue = self.shared.queue.lock();
@@ -199,7 +204,8 @@ impl Publisher {
         if waiting.name.is_some() {
             return waiting;
         }
-        // Two events about one object within a nanosecond, or the operator restarting within one, would clash: the count keeps the former apart.
+        // Two events about one object within a nanosecond, or the operator restarting within one,
+        // would clash: the count keeps the former apart.
         let count = self.shared.count.fetch_add(1, Ordering::Relaxed);
         let suffix = self.clock.now().as_nanosecond().wrapping_add(i128::from(count));
         let object: String = waiting.event.object_name().chars().take(OBJECT).collect();
@@ -246,7 +252,8 @@ fn judge(error: &kube::Error) -> Outcome {
     match status.code {
         // An earlier attempt arrived after all, its answer did not.
         409 if status.reason == "AlreadyExists" => Outcome::Taken,
-        // Unlike others in their range these pass: credentials are renewed, conflicts end, the server gets round to it.
+        // Unlike others in their range these pass: credentials are renewed, conflicts end, the
+        // server gets round to it.
         401 | 408 | 409 | 429 => Outcome::Failed,
         400..500 => Outcome::Refused,
         _ => Outcome::Failed,

@@ -1,13 +1,20 @@
-//! Which event is said next: a bounded queue in which a newer event takes the place of an older one that says the same thing.
+//! Which event is said next: a bounded queue in which a newer event takes the place of an older one
+//! that says the same thing.
 //!
-//! An event has a key: its reason, its object and what distinguishes it further ([`super::Event::distinct_by`]); the message is not part of it.
-//! - While an event waits, a newer one with its key replaces it and keeps its turn, so that the newest form is what will be said. One that supersedes
-//!   ([`super::Event::superseding`]) also replaces what is distinguished from it: of the obstacles of a node only the newest waits.
-//! - It counts as said only when the API server has taken it ([`Queue::settle`]); from then on its key rests for its window. While it is on its way a newer
-//!   one is kept aside and used if the write fails.
-//! - What was done comes before how things are, but every fourth turn goes to the other lines as long as there is something in them: nothing starves.
-//! - Reasons with a rate of their own wait in a line of their own, and not longer than their window: they are a sample, and worthless when they are late.
-//! - At most [`Limits::waiting`] events wait. Beyond that what producers repeat anyway has to give way: it was not said, and so it is said later.
+//! An event has a key: its reason, its object and what distinguishes it further
+//! ([`super::Event::distinct_by`]); the message is not part of it.
+//! - While an event waits, a newer one with its key replaces it and keeps its turn, so that the
+//!   newest form is what will be said. One that supersedes ([`super::Event::superseding`]) also
+//!   replaces what is distinguished from it: of the obstacles of a node only the newest waits.
+//! - It counts as said only when the API server has taken it ([`Queue::settle`]); from then on its
+//!   key rests for its window. While it is on its way a newer one is kept aside and used if the
+//!   write fails.
+//! - What was done comes before how things are, but every fourth turn goes to the other lines as
+//!   long as there is something in them: nothing starves.
+//! - Reasons with a rate of their own wait in a line of their own, and not longer than their
+//!   window: they are a sample, and worthless when they are late.
+//! - At most [`Limits::waiting`] events wait. Beyond that what producers repeat anyway has to give
+//!   way: it was not said, and so it is said later.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +33,8 @@ pub(super) struct Limits {
     pub attempts: u32,
 }
 
-/// Reason and object, and the distinction unless the event supersedes: what one event waits for at a time.
+/// Reason and object, and the distinction unless the event supersedes: what one event waits for at
+/// a time.
 pub(super) type Slot = Arc<str>;
 
 /// An event that waits, or is on its way.
@@ -36,7 +44,8 @@ pub(super) struct Waiting {
     pub event: Event,
     /// When it came to be true.
     pub since: Timestamp,
-    /// The name of the Event object, once a write was attempted: a write that is repeated must not become a second object.
+    /// The name of the Event object, once a write was attempted: a write that is repeated must not
+    /// become a second object.
     pub name: Option<String>,
     /// Writes that failed.
     pub attempts: u32,
@@ -134,7 +143,8 @@ impl Queue {
         self.enqueue(slot, waiting);
     }
 
-    /// The event whose turn it is, if there is one that may be said now. It is on its way then, and [`Self::settle`] has to be told what became of it.
+    /// The event whose turn it is, if there is one that may be said now. It is on its way then, and
+    /// [`Self::settle`] has to be told what became of it.
     pub(super) fn pop(&mut self, now: Timestamp) -> Option<(Slot, Waiting)> {
         self.forget_stale(now);
         let mut lines: Vec<Line> = self.lines.keys().copied().collect();
@@ -158,7 +168,8 @@ impl Queue {
         Some((slot, waiting))
     }
 
-    /// When [`Self::pop`] may have something that it has not now, although nothing comes in; `None` when nothing waits.
+    /// When [`Self::pop`] may have something that it has not now, although nothing comes in; `None`
+    /// when nothing waits.
     pub(super) fn next_at(&self, now: Timestamp) -> Option<Timestamp> {
         let at = |line: &Line| {
             let Line::Rated(reason) = line else { return now };
@@ -287,7 +298,8 @@ impl Queue {
         let rated = self.lines.iter().filter(|(line, _)| matches!(line, Line::Rated(_)));
         let stale: Vec<(Line, u64)> = rated
             .flat_map(|(&line, waiting)| {
-                // They stand in the order in which they came, but for those that were replaced by newer ones.
+                // They stand in the order in which they came, but for those that were replaced by
+                // newer ones.
                 let stale = waiting.iter().take_while(|(_, (_, waiting))| is_stale(waiting));
                 stale.map(move |(&turn, _)| (line, turn))
             })

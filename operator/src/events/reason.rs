@@ -30,11 +30,14 @@ macro_rules! reasons {
 reasons! {
     /// On a node: volumes are still attached.
     AwaitingVolumeDetachment,
-    /// On a node and its NodeClaim, or on a NodePool for several nodes: the consolidation policy Balanced approves.
+    /// On a node and its NodeClaim, or on a NodePool for several nodes: the consolidation policy
+    /// Balanced approves.
     ConsolidationApproved,
-    /// On a node and its NodeClaim: it would be consolidated, if that still holds when it is checked again.
+    /// On a node and its NodeClaim: it would be consolidated, if that still holds when it is
+    /// checked again.
     ConsolidationCandidate,
-    /// On a node and its NodeClaim: what was to be consolidated did not hold when it was checked again.
+    /// On a node and its NodeClaim: what was to be consolidated did not hold when it was checked
+    /// again.
     ConsolidationRejected,
     /// On a NodeClaim and its node: its reservation was taken back.
     CapacityReservationInstanceInterrupted,
@@ -102,7 +105,8 @@ reasons! {
     PlanningFailed,
     /// On a node and its NodeClaim: why it can't be consolidated.
     Unconsolidatable,
-    /// On a NodeClaim: its node joined without the taint that keeps pods away until it is registered.
+    /// On a NodeClaim: its node joined without the taint that keeps pods away until it is
+    /// registered.
     UnregisteredTaintMissing,
     /// On an EC2NodeClass: which NodeClaims its deletion waits for.
     WaitingOnNodeClaimTermination,

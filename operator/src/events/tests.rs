@@ -36,7 +36,8 @@ fn recorder_and_publisher() -> (Recorder, Publisher) {
     Recorder::new(Clock::anchored(Timestamp::UNIX_EPOCH))
 }
 
-/// The events of an API server: when each came, in order, and what is answered instead of taking it.
+/// The events of an API server: when each came, in order, and what is answered instead of taking
+/// it.
 #[derive(Clone, Default)]
 struct Events {
     came: Arc<Mutex<Vec<(Instant, KubeEvent)>>>,

@@ -1,5 +1,5 @@
-//! Gauges of the conditions of NodeClaims, NodePools, Nodes, CapacityBuffers and NodeClasses, and of how long their end takes, under the names of Karpenter's
-//! status controllers.
+//! Gauges of the conditions of NodeClaims, NodePools, Nodes, CapacityBuffers and NodeClasses, and
+//! of how long their end takes, under the names of Karpenter's status controllers.
 
 use std::sync::Arc;
 
@@ -16,7 +16,8 @@ use crate::state::State;
 use crate::state::cluster::Cluster;
 use tenon_state::wire::Node;
 
-/// The ends of the names of a kind's gauges: that of its conditions, that of their ages, and that of its end.
+/// The ends of the names of a kind's gauges: that of its conditions, that of their ages, and that
+/// of its end.
 const ENDINGS: [&str; 3] = [
     "status_condition_count",
     "status_condition_current_status_seconds",
@@ -98,7 +99,8 @@ pub fn of_classes<K: Resource<DynamicType = ()>>(
     })
 }
 
-/// Writes the gauges of a kind, page by page: `walk` hands each page what has to be locked for it, `write` writes an object's samples.
+/// Writes the gauges of a kind, page by page: `walk` hands each page what has to be locked for it,
+/// `write` writes an object's samples.
 fn of_kind<S, K>(
     kind: Kind,
     objects: &[Arc<K>],
@@ -151,7 +153,8 @@ struct Writing<'a, 'sink> {
 }
 
 impl Writing<'_, '_> {
-    /// Where a NodeClaim or its Node belongs: its NodePool, and its NodeClass by the label of the NodeClass' kind.
+    /// Where a NodeClaim or its Node belongs: its NodePool, and its NodeClass by the label of the
+    /// NodeClass' kind.
     fn place(&mut self, metadata: &ObjectMeta, claim: &NodeClaim) {
         for key in [labels::NODEPOOL, &claim.spec.node_class_ref.label_key()] {
             let value = metadata.labels.as_ref().and_then(|labels| labels.get(key));

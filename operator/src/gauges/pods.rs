@@ -1,7 +1,7 @@
 //! How long pods wait: for a decision, for a node, and until they run.
 //!
-//! What the state knows is computed when it is scraped ([`Pods`]). What only the operator knows, when it first saw a pod wait and when it found a place for
-//! it, is kept in a [`Tracker`].
+//! What the state knows is computed when it is scraped ([`Pods`]). What only the operator knows,
+//! when it first saw a pod wait and when it found a place for it, is kept in a [`Tracker`].
 
 use std::sync::Arc;
 
@@ -97,7 +97,8 @@ impl Pods {
         Self { state, clock, tracker: metrics.pods.clone() }
     }
 
-    /// Writes a gauge of the pods with these keys, page by page. `value` is what it says of one, and `labels` adds to those of its name.
+    /// Writes a gauge of the pods with these keys, page by page. `value` is what it says of one,
+    /// and `labels` adds to those of its name.
     fn of_pods(
         &self,
         gauge: usize,

@@ -1,5 +1,6 @@
-//! Follows the conditions of NodeClaims, NodePools and Nodes, as the state sees them change, and those of NodeClasses, as the provider does; those of
-//! CapacityBuffers are told by who writes them.
+//! Follows the conditions of NodeClaims, NodePools and Nodes, as the state sees them change, and
+//! those of NodeClasses, as the provider does; those of CapacityBuffers are told by who writes
+//! them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -103,7 +104,8 @@ impl Observer {
         Self { metrics, clock, node_classes, began: clock.now() }
     }
 
-    /// Looks at an object that was touched; it is gone when there is none. `known` has the versions that were seen last: those of the state itself.
+    /// Looks at an object that was touched; it is gone when there is none. `known` has the versions
+    /// that were seen last: those of the state itself.
     pub fn look<K: Subject>(
         &self,
         known: &mut BTreeMap<String, Arc<K>>,
@@ -178,7 +180,8 @@ mod tests {
         .unwrap()
     }
 
-    /// What is told about these versions of a NodeClaim, one after the other, the operator having begun at noon and looking at one.
+    /// What is told about these versions of a NodeClaim, one after the other, the operator having
+    /// begun at noon and looking at one.
     async fn told(versions: Vec<Option<NodeClaim>>) -> Vec<String> {
         let metrics = Metrics::new();
         let clock = Clock::anchored("2026-11-20T12:00:00Z".parse().unwrap());

@@ -1,4 +1,5 @@
-//! Boots pretended machines: creates the Node of each launched NodeClaim once its registration delay has passed.
+//! Boots pretended machines: creates the Node of each launched NodeClaim once its registration
+//! delay has passed.
 //!
 //! It works from the NodeClaims alone, so that a restart of the operator goes on where it stopped.
 

@@ -3,7 +3,8 @@
 use tenon_crds::{NodeClaim, Operator, Requirement, labels};
 use tenon_planner::snapshot::{Catalog, InstanceType, Offering};
 
-/// The cheapest available offering among the claim's instance types that meets its requirements. Ties go to the type that comes first in the catalog.
+/// The cheapest available offering among the claim's instance types that meets its requirements.
+/// Ties go to the type that comes first in the catalog.
 pub(super) fn cheapest<'c>(
     catalog: &'c Catalog,
     claim: &NodeClaim,
@@ -13,7 +14,8 @@ pub(super) fn cheapest<'c>(
         .instance_types
         .iter()
         .filter(|kind| {
-            // Of several values, which a type has for its zones and ways to buy it, the offering picks one.
+            // Of several values, which a type has for its zones and ways to buy it, the offering
+            // picks one.
             kind.requirements.iter().all(|has| match has.values.as_slice() {
                 [] => allows(requirements, &has.key, None),
                 values => values.iter().any(|value| allows(requirements, &has.key, Some(value))),

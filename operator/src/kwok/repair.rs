@@ -1,4 +1,5 @@
-//! What makes a pretended machine sick: upstream's conditions, two of which exist only to be set by hand, and one of these is cured by a reboot.
+//! What makes a pretended machine sick: upstream's conditions, two of which exist only to be set by
+//! hand, and one of these is cured by a reboot.
 
 use jiff::SignedDuration;
 use tenon_planner::snapshot::{RepairAction, RepairPolicy};

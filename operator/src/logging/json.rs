@@ -1,7 +1,9 @@
-//! Log lines as JSON, with the keys that Karpenter's have: `level`, `time`, `logger`, `message`, `commit` and `controller`, then what the line is about.
+//! Log lines as JSON, with the keys that Karpenter's have: `level`, `time`, `logger`, `message`,
+//! `commit` and `controller`, then what the line is about.
 //!
-//! Objects stand under their kind (`"NodeClaim": {"name": "default-x"}`, a pod also with its namespace), other keys have dashes (`instance-type`), so that
-//! queries and tools that were written for Karpenter's log find them.
+//! Objects stand under their kind (`"NodeClaim": {"name": "default-x"}`, a pod also with its
+//! namespace), other keys have dashes (`instance-type`), so that queries and tools that were
+//! written for Karpenter's log find them.
 
 use std::fmt::{self, Debug, Write as _};
 
@@ -58,7 +60,8 @@ where
 /// In milliseconds, as `2026-11-20T12:00:00.123Z`.
 fn now() -> String {
     let mut text = String::new();
-    // Log lines are for people beside the cluster: they go by the machine's clock, whatever the operator's does.
+    // Log lines are for people beside the cluster: they go by the machine's clock, whatever the
+    // operator's does.
     SystemTime.format_time(&mut Writer::new(&mut text)).ok();
     match text.split_once('.') {
         Some((seconds, fraction)) => {

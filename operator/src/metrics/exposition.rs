@@ -1,7 +1,8 @@
 //! The OpenMetrics text format, written while whatever it tells of is walked.
 //!
-//! A scrape of a large cluster is tens of megabytes long. It is never in memory as a whole: an [`Exposition`] holds one piece, and hands it on when it is
-//! large enough ([`Exposition::rest`]), which waits for the scraper. Whoever writes therefore calls `rest` only while it holds no lock.
+//! A scrape of a large cluster is tens of megabytes long. It is never in memory as a whole: an
+//! [`Exposition`] holds one piece, and hands it on when it is large enough ([`Exposition::rest`]),
+//! which waits for the scraper. Whoever writes therefore calls `rest` only while it holds no lock.
 
 use std::fmt::Write as _;
 
@@ -147,7 +148,8 @@ impl<'a> Exposition<'a> {
         self.text.write_fmt(text).expect("a string takes everything");
     }
 
-    /// Hands on what there is, if it is enough for a piece, and waits until the scraper has room for it. The caller holds no lock.
+    /// Hands on what there is, if it is enough for a piece, and waits until the scraper has room
+    /// for it. The caller holds no lock.
     pub fn rest(&mut self) -> Result<(), Gone> {
         if self.text.len() < PIECE { Ok(()) } else { self.flush() }
     }

@@ -1,7 +1,8 @@
 //! A metric by the values of its labels, and which of its series are still worth keeping.
 //!
-//! Names of NodePools and NodeClasses come from users. A series whose NodePool or NodeClass is gone goes, too, once it has not changed for
-//! [`KEPT`]: until then scrapers see its last value. And no family grows without bound: the combination of values that would be one too many is counted
+//! Names of NodePools and NodeClasses come from users. A series whose NodePool or NodeClass is gone
+//! goes, too, once it has not changed for [`KEPT`]: until then scrapers see its last value. And no
+//! family grows without bound: the combination of values that would be one too many is counted
 //! under the value `other` of every label.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +15,8 @@ use tokio::time::Instant;
 
 use super::exposition::{Exposition, Gone, LabelText, Number, Type};
 
-/// How long what belongs to something that is gone is still told: many times the usual interval of scrapes, half a minute.
+/// How long what belongs to something that is gone is still told: many times the usual interval of
+/// scrapes, half a minute.
 pub const KEPT: Duration = Duration::from_mins(10);
 
 /// The value of labels under which what exceeds a family's bound is counted.

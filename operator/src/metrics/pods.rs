@@ -1,5 +1,5 @@
-//! When the operator first saw a pod wait, and when it found a place for it: kept from then until the pod runs or is gone. What was there before the first
-//! look is not measured.
+//! When the operator first saw a pod wait, and when it found a place for it: kept from then until
+//! the pod runs or is gone. What was there before the first look is not measured.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,8 @@ pub(crate) struct Waiting {
     pub(crate) placed: Option<Timestamp>,
 }
 
-/// Takes in what a plan says about pods. Pods that don't exist are not known, and nothing is measured of them.
+/// Takes in what a plan says about pods. Pods that don't exist are not known, and nothing is
+/// measured of them.
 pub fn decided(metrics: &Core, plan: &Plan, now: Timestamp) {
     let launched = plan.launches.iter().flat_map(|launch| &launch.pods);
     let nominated = plan.nominations.iter().map(|nomination| &nomination.pod);
@@ -52,7 +53,8 @@ impl Tracker {
         self.0.lock().get(key).copied()
     }
 
-    /// Looks at a pod that was touched; `pending` is none when it is gone. Answers when a plan had a place for it.
+    /// Looks at a pod that was touched; `pending` is none when it is gone. Answers when a plan had
+    /// a place for it.
     pub(crate) fn look(
         &self,
         key: &ObjectKey,

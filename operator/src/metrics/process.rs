@@ -1,4 +1,5 @@
-//! What the operator's process takes of its machine, under the names that Prometheus' client libraries use.
+//! What the operator's process takes of its machine, under the names that Prometheus' client
+//! libraries use.
 
 use std::path::Path;
 
@@ -30,7 +31,8 @@ pub const NAMES: [&str; 6] = [
     "process_start_time_seconds",
 ];
 
-/// Reads the process' own figures when it is scraped. Where the system does not tell one, it is left out.
+/// Reads the process' own figures when it is scraped. Where the system does not tell one, it is
+/// left out.
 #[derive(Debug)]
 pub struct Process {
     began: Timestamp,
@@ -69,7 +71,8 @@ impl Exposed for Process {
     }
 }
 
-/// The 14th and 15th field of `/proc/self/stat`, user and system time. The second, the program's name, may contain spaces and brackets.
+/// The 14th and 15th field of `/proc/self/stat`, user and system time. The second, the program's
+/// name, may contain spaces and brackets.
 fn cpu_seconds(stat: &str) -> Option<f64> {
     let (_, after_name) = stat.rsplit_once(')')?;
     let mut fields = after_name.split_whitespace().skip(11);

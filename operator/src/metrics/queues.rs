@@ -1,4 +1,5 @@
-//! What work queues count, under the names of client-go. The queue's name is that of the task that runs it.
+//! What work queues count, under the names of client-go. The queue's name is that of the task that
+//! runs it.
 
 use std::time::Duration;
 

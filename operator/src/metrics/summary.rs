@@ -13,7 +13,8 @@ use super::{Families, family};
 const QUANTILES: [(f64, &str); 5] =
     [(0.0, "0.0"), (0.5, "0.5"), (0.9, "0.9"), (0.99, "0.99"), (1.0, "1.0")];
 
-/// Quantiles are over so many of the latest observations: enough for p99 with ten observations above it, and 8 kB per series.
+/// Quantiles are over so many of the latest observations: enough for p99 with ten observations
+/// above it, and 8 kB per series.
 const WINDOW: usize = 1024;
 
 /// A summary per combination of label values. Clones share their values.
@@ -21,7 +22,8 @@ const WINDOW: usize = 1024;
 pub struct Summaries<const N: usize>(Arc<Family<[String; N], Summary>>);
 
 impl<const N: usize> Summaries<N> {
-    /// Adds an observation, in the unit that the metric's name says; `values` in the order of the label names.
+    /// Adds an observation, in the unit that the metric's name says; `values` in the order of the
+    /// label names.
     pub fn observe(&self, values: [&str; N], value: f64) {
         self.0.update(values.map(str::to_owned), |summary| summary.observe(value));
     }

@@ -1,4 +1,5 @@
-//! How often the conditions of objects change, how long they last, and how long objects take to go, under the names of Karpenter's status controllers.
+//! How often the conditions of objects change, how long they last, and how long objects take to go,
+//! under the names of Karpenter's status controllers.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! What is computed at each scrape from the process itself: work that is under way, and tokio's runtime.
+//! What is computed at each scrape from the process itself: work that is under way, and tokio's
+//! runtime.
 
 use std::time::Duration;
 

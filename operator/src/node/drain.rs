@@ -1,8 +1,9 @@
 //! Draining: which pods of a node are asked to go now.
 //!
-//! Pods go in four tiers, and one tier begins when the former has gone: first what is neither critical nor a daemon, then daemons, then what is critical,
-//! then critical daemons. With a deadline a pod is deleted, whatever protects it and whatever its tier, when its own grace period would otherwise end
-//! after the deadline.
+//! Pods go in four tiers, and one tier begins when the former has gone: first what is neither
+//! critical nor a daemon, then daemons, then what is critical, then critical daemons. With a
+//! deadline a pod is deleted, whatever protects it and whatever its tier, when its own grace period
+//! would otherwise end after the deadline.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -21,14 +22,16 @@ pub struct Drain {
 /// How hard a pod is made to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urge {
-    /// Its node goes: it is asked, and deleted when its own grace period would otherwise end after this deadline.
+    /// Its node goes: it is asked, and deleted when its own grace period would otherwise end after
+    /// this deadline.
     Force(Option<Timestamp>),
     /// Its node comes back: it is only ever asked, and after this deadline left where it is.
     Ask(Option<Timestamp>),
 }
 
 impl Urge {
-    /// Whether this takes the place of what is being done about the same pod: the earlier deadline does, and that a pod has to go in any case.
+    /// Whether this takes the place of what is being done about the same pod: the earlier deadline
+    /// does, and that a pod has to go in any case.
     pub fn replaces(self, known: Self) -> bool {
         match (self, known) {
             (Self::Force(_), Self::Ask(_)) => true,
@@ -90,7 +93,8 @@ pub fn must_be_forced(pod: &Pod, deadline: Option<Timestamp>, now: Timestamp) ->
     }
 }
 
-/// From when on a pod that stays as it is has to be forced; `None` when nothing will change about that.
+/// From when on a pod that stays as it is has to be forced; `None` when nothing will change about
+/// that.
 pub fn forced_from(pod: &Pod, deadline: Option<Timestamp>) -> Option<Timestamp> {
     /// It is forced when less than its grace period is left, not when that is just left.
     const JUST_AFTER: SignedDuration = SignedDuration::from_millis(1);

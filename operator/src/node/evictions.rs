@@ -1,8 +1,11 @@
-//! The queue of pods that have to go: each is asked through the eviction API until its PodDisruptionBudgets let it. When its deadline comes it is deleted, or left
-//! alone where it was only to be asked.
+//! The queue of pods that have to go: each is asked through the eviction API until its
+//! PodDisruptionBudgets let it. When its deadline comes it is deleted, or left alone where it was
+//! only to be asked.
 //!
-//! A pod is asked once: between the API server's consent and the watch that shows the pod terminating, a drain that looks again must not have it evicted,
-//! logged and counted a second time. Should it still not be terminating after [`ASK_AGAIN`], somebody has taken the consent back, and it is asked anew.
+//! A pod is asked once: between the API server's consent and the watch that shows the pod
+//! terminating, a drain that looks again must not have it evicted, logged and counted a second
+//! time. Should it still not be terminating after [`ASK_AGAIN`], somebody has taken the consent
+//! back, and it is asked anew.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,7 +26,8 @@ use crate::watch::wire::Node;
 use crate::work::{Action, Backoff, WorkQueue};
 use crate::write::WriteError;
 
-/// A pod that has consented to go and is not seen going is asked again after this time: far longer than a watch is behind.
+/// A pod that has consented to go and is not seen going is asked again after this time: far longer
+/// than a watch is behind.
 const ASK_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 
 /// Pods to evict. Clones share them.
@@ -92,7 +96,8 @@ impl Evictions {
         self.urge(key, uid, node, Urge::Force(deadline), reason);
     }
 
-    /// Makes a pod go. What is being done about it already goes on, unless this replaces it ([`Urge::replaces`]).
+    /// Makes a pod go. What is being done about it already goes on, unless this replaces it
+    /// ([`Urge::replaces`]).
     pub fn urge(&self, key: ObjectKey, uid: &str, node: &str, urge: Urge, reason: &str) {
         let key = Key { pod: key, uid: uid.into() };
         let mut items = self.items.lock();
@@ -109,7 +114,8 @@ impl Evictions {
                 known.agreed = known.agreed.filter(|(what, _)| *what != Agreed::Deleted);
                 self.queue.add(key);
             }
-            // It is being worked on, or has agreed to go; what holds it up is tried again by itself, and a deadline is noticed then.
+            // It is being worked on, or has agreed to go; what holds it up is tried again by
+            // itself, and a deadline is noticed then.
             Some(_) => {}
         }
     }
@@ -132,7 +138,8 @@ pub(crate) struct EvictionQueue<P> {
 
 impl<P: CloudProvider> Reconciler for EvictionQueue<P> {
     const NAME: &'static str = "eviction-queue";
-    /// A pod that may not go yet is asked again after a tenth of a second, at the latest after ten seconds.
+    /// A pod that may not go yet is asked again after a tenth of a second, at the latest after ten
+    /// seconds.
     const BACKOFF: Backoff =
         Backoff { min: Duration::from_millis(100), max: Duration::from_secs(10) };
     type Key = Key;
@@ -277,14 +284,16 @@ async fn evict<P: CloudProvider>(
     }
 }
 
-/// What an answer of the API server means: gone or made again is done, a PodDisruptionBudget is a reason to wait.
+/// What an answer of the API server means: gone or made again is done, a PodDisruptionBudget is a
+/// reason to wait.
 fn judge<P: CloudProvider>(
     operator: &Operator<P>,
     pod: &crate::watch::wire::Pod,
     item: &Item,
     error: &WriteError,
 ) -> Result<(), Reported> {
-    /// What the eviction API says, with status 500, when more than one PodDisruptionBudget selects a pod.
+    /// What the eviction API says, with status 500, when more than one PodDisruptionBudget selects
+    /// a pod.
     const SEVERAL: &str = "more than one PodDisruptionBudget";
     if error.is_not_found() || error.code() == Some(409) {
         return Ok(());
@@ -296,7 +305,8 @@ fn judge<P: CloudProvider>(
         let node = operator.state.read().node(&item.node).cloned();
         if let Some(node) = node {
             let text = format!("Failed to drain node, evicting pod {namespace}/{name}: {message}");
-            // The drain itself says every minute how many pods it waits for: that must not hide which budget holds up which of them.
+            // The drain itself says every minute how many pods it waits for: that must not hide
+            // which budget holds up which of them.
             let event = Event::warning::<Node>(&node, Reason::FailedDraining, text);
             operator.context.recorder.publish(event.distinct_by(format!("{namespace}/{name}")));
         }

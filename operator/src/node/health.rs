@@ -1,6 +1,8 @@
-//! Node repair as it was before Karpenter 1.15 (`--legacy-node-repair`): a sick node goes at once, whatever budgets, pods and annotations say.
+//! Node repair as it was before Karpenter 1.15 (`--legacy-node-repair`): a sick node goes at once,
+//! whatever budgets, pods and annotations say.
 //!
-//! Nodes are looked at when one falls ill or gets well, and when the time ends for which a condition is tolerated. As long as all are well nothing is done.
+//! Nodes are looked at when one falls ill or gets well, and when the time ends for which a
+//! condition is tolerated. As long as all are well nothing is done.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,7 +36,8 @@ use crate::write::WriteError;
 const BATCH: Duration = Duration::from_secs(1);
 /// A repair that failed is tried again after this time.
 const RETRY: Duration = Duration::from_secs(10);
-/// Sick nodes are looked at again after this time, whatever is known of them: where too many are sick, others may have come meanwhile.
+/// Sick nodes are looked at again after this time, whatever is known of them: where too many are
+/// sick, others may have come meanwhile.
 const AGAIN: Duration = Duration::from_mins(5);
 
 /// Why these NodeClaims go, as metrics label it.
@@ -71,10 +74,12 @@ pub async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: Cancellatio
     }
 }
 
-/// What there is to know of a Node before it can be judged: its ailments, and whether it has joined.
+/// What there is to know of a Node before it can be judged: its ailments, and whether it has
+/// joined.
 type Seen = (Vec<NodeCondition>, bool);
 
-/// Tells when a Node falls ill, gets well, or joins sick. Kubelets write the status of their Nodes again and again; that is no news.
+/// Tells when a Node falls ill, gets well, or joins sick. Kubelets write the status of their Nodes
+/// again and again; that is no news.
 fn listen(state: &State, changed: &Arc<Notify>) {
     let (cluster, changed) = (state.clone(), Arc::clone(changed));
     let sick: Mutex<BTreeMap<String, Seen>> = Mutex::default();

@@ -1,4 +1,5 @@
-//! Events about the annotation `karpenter.sh/do-not-disrupt` of pods: until when it protects, that it has ended, and that its value means nothing.
+//! Events about the annotation `karpenter.sh/do-not-disrupt` of pods: until when it protects, that
+//! it has ended, and that its value means nothing.
 
 use std::convert::Infallible;
 use std::sync::Arc;

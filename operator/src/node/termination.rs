@@ -1,8 +1,10 @@
-//! The end of a Node: tainted, drained, its volumes detached, its machine terminated; then the finalizer comes off.
+//! The end of a Node: tainted, drained, its volumes detached, its machine terminated; then the
+//! finalizer comes off.
 //!
-//! Each step says in the NodeClaim's conditions how far it is. That no pods are left, and that a Node has no NodeClaim, is the API server's to say before the
-//! machine or the finalizer goes; the state may not have seen them yet. Without a termination grace period a drain waits for ever: for PodDisruptionBudgets, and
-//! for pods that must not be disrupted.
+//! Each step says in the NodeClaim's conditions how far it is. That no pods are left, and that a
+//! Node has no NodeClaim, is the API server's to say before the machine or the finalizer goes; the
+//! state may not have seen them yet. Without a termination grace period a drain waits for ever: for
+//! PodDisruptionBudgets, and for pods that must not be disrupted.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -253,7 +255,8 @@ async fn advance<P: CloudProvider>(
         return Ok(Next::Again(delay));
     }
     let Some(claim) = claim else {
-        // One that the state does not know would be left behind, with its machine. Of several it is not clear whose the Node is.
+        // One that the state does not know would be left behind, with its machine. Of several it is
+        // not clear whose the Node is.
         let n_claims = confirm::n_claims_of(&operator.context.client, node).await?;
         return Ok(if n_claims == 1 { Next::Again(CONFIRM) } else { Next::Release });
     };

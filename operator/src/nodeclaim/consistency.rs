@@ -1,5 +1,5 @@
-//! The condition ConsistentStateFound: whether a machine has what it was planned with. A node that is smaller than promised is worth knowing about; what
-//! was planned onto it may not fit.
+//! The condition ConsistentStateFound: whether a machine has what it was planned with. A node that
+//! is smaller than promised is worth knowing about; what was planned onto it may not fit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -121,7 +121,8 @@ async fn reconcile<P: CloudProvider>(
     Ok(Action::After(PERIOD.unsigned_abs()))
 }
 
-/// Says of a NodeClaim that is being initialised that its Node has what was promised, if that is so: with the same write. What is amiss is found later.
+/// Says of a NodeClaim that is being initialised that its Node has what was promised, if that is
+/// so: with the same write. What is amiss is found later.
 pub(super) fn confirm(claim: &mut NodeClaim, node: &Node, now: Timestamp) {
     if shortfall(claim, node).is_none() {
         conditions(claim, now).set_true(CONSISTENT_STATE_FOUND);

@@ -1,4 +1,5 @@
-//! The conditions Drifted and Consolidatable, and the pod events that the latter follows from: what a NodeClaim has to say before anybody may disrupt its node.
+//! The conditions Drifted and Consolidatable, and the pod events that the latter follows from: what
+//! a NodeClaim has to say before anybody may disrupt its node.
 
 mod consolidation;
 mod drift;
@@ -56,7 +57,8 @@ impl Failure for Error {
     }
 }
 
-/// Reconciles the conditions of NodeClaims. It has to be run again for all when a NodeClass or the catalog may have changed, from which machines may have drifted.
+/// Reconciles the conditions of NodeClaims. It has to be run again for all when a NodeClass or the
+/// catalog may have changed, from which machines may have drifted.
 pub(crate) struct Disruption<P> {
     operator: Arc<Operator<P>>,
     checked: Checked,
@@ -106,7 +108,8 @@ impl<P: CloudProvider> Reconciler for Disruption<P> {
     }
 }
 
-/// NodeClaims whose instance type was found in the catalog, and when: that question is asked rarely, because catalogs change rarely.
+/// NodeClaims whose instance type was found in the catalog, and when: that question is asked
+/// rarely, because catalogs change rarely.
 #[derive(Debug, Default)]
 struct Checked(Mutex<BTreeMap<String, Timestamp>>);
 
@@ -127,12 +130,14 @@ async fn reconcile<P: CloudProvider>(
     // The cloud may have taken its time, and others have written meanwhile.
     let Some((mut claim, pool)) = observe(operator, name) else { return Ok(Action::Wait) };
     let now = operator.now();
-    // The conditions that every NodeClaim has are no reason for a write: its launch will tell of them.
+    // The conditions that every NodeClaim has are no reason for a write: its launch will tell of
+    // them.
     conditions(&mut claim, now);
     let before = claim.status.clone();
     let mut set = conditions(&mut claim, now);
     match &drifted {
-        // Nothing is known: what was said stands, and is no reason to hold back what is known about consolidation.
+        // Nothing is known: what was said stands, and is no reason to hold back what is known about
+        // consolidation.
         Err(_) => {}
         Ok(Some(reason)) => {
             let was = set.is_true(DRIFTED);
@@ -167,7 +172,8 @@ fn claim_on(state: &Cluster, node: &str) -> Option<String> {
     Some(name(&claim.metadata))
 }
 
-/// Says of a NodeClaim that is being initialised that it may be consolidated, where pods need not come to rest for that: with the same write.
+/// Says of a NodeClaim that is being initialised that it may be consolidated, where pods need not
+/// come to rest for that: with the same write.
 pub(super) fn confirm<P: CloudProvider>(operator: &Operator<P>, claim: &mut NodeClaim) {
     let pool = operator.state.read().pool(pool_of(claim)).cloned();
     if let Some(pool) = pool {
@@ -234,7 +240,8 @@ mod tests {
 
     const CLAIM: &str = "/apis/karpenter.sh/v1/nodeclaims/a";
 
-    /// A machine that was initialised an hour ago, with these of its NodeClaim's conditions, in a NodePool that waits 30 seconds for its pods to come to rest.
+    /// A machine that was initialised an hour ago, with these of its NodeClaim's conditions, in a
+    /// NodePool that waits 30 seconds for its pods to come to rest.
     async fn operator(conditions: &[&str]) -> (Arc<Operator<Idle>>, ApiServer) {
         let quiet = json!({"disruption": {"consolidateAfter": "30s"}});
         let [mut claim, node] = machine("a", "default");

@@ -1,4 +1,5 @@
-//! Expiration: a NodeClaim that is as old as its `expireAfter` is deleted, whatever runs on it; its drain is what takes care of the pods.
+//! Expiration: a NodeClaim that is as old as its `expireAfter` is deleted, whatever runs on it; its
+//! drain is what takes care of the pods.
 
 use std::sync::Arc;
 

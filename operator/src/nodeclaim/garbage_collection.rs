@@ -76,7 +76,8 @@ async fn collect<P: CloudProvider>(operator: &Operator<P>) {
     }
 }
 
-/// Whether the cloud says of this very machine, too, that it does not run. A list may leave out what it should have.
+/// Whether the cloud says of this very machine, too, that it does not run. A list may leave out
+/// what it should have.
 async fn is_confirmed<P: CloudProvider>(operator: &Operator<P>, claim: &NodeClaim) -> bool {
     let Some(id) = claim.provider_id() else { return false };
     match operator.cloud.get(id).await {
@@ -94,7 +95,8 @@ async fn is_confirmed<P: CloudProvider>(operator: &Operator<P>, claim: &NodeClai
     }
 }
 
-/// Whether the machine of a NodeClaim, which did join, does not run any more. A Node that is Ready proves the list wrong.
+/// Whether the machine of a NodeClaim, which did join, does not run any more. A Node that is Ready
+/// proves the list wrong.
 fn is_gone(state: &Cluster, claim: &NodeClaim, running: &BTreeSet<&str>) -> bool {
     let Some(id) = claim.provider_id() else { return false };
     let lives = claim.metadata.deletion_timestamp.is_none() && is_true(claim, REGISTERED);

@@ -1,7 +1,9 @@
-//! The life of a NodeClaim: launch, registration, initialisation, and the time limits of the first two; then its end.
+//! The life of a NodeClaim: launch, registration, initialisation, and the time limits of the first
+//! two; then its end.
 //!
-//! Each phase decides in a pure function from the NodeClaim and its Nodes, and tells by the NodeClaim's conditions what it waits for. The finalizer comes
-//! first of all: no machine is launched for a NodeClaim that could vanish without a trace.
+//! Each phase decides in a pure function from the NodeClaim and its Nodes, and tells by the
+//! NodeClaim's conditions what it waits for. The finalizer comes first of all: no machine is
+//! launched for a NodeClaim that could vanish without a trace.
 
 mod finalization;
 mod hooks;
@@ -222,7 +224,8 @@ fn observe<P: CloudProvider>(operator: &Operator<P>, name: &str) -> Option<Obser
     Some(Observed { claim: (**claim).clone(), nodes })
 }
 
-/// Puts the finalizer on the NodeClaim, and the label that names its NodeClass, which claims of old versions lack.
+/// Puts the finalizer on the NodeClaim, and the label that names its NodeClass, which claims of old
+/// versions lack.
 async fn hold<P: CloudProvider>(
     operator: &Operator<P>,
     claim: NodeClaim,

@@ -1,7 +1,8 @@
 //! `status.lastPodEventTime`: when a pod last came to a node or left it, for `consolidateAfter`.
 //!
-//! Every event counts at once; few are worth a write of their own. The time goes into the status together with the condition Consolidatable, which follows from it, and
-//! by itself only as often as the next leader has to know of it, to whom nothing else tells it.
+//! Every event counts at once; few are worth a write of their own. The time goes into the status
+//! together with the condition Consolidatable, which follows from it, and by itself only as often
+//! as the next leader has to know of it, to whom nothing else tells it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,10 +14,12 @@ use tenon_crds::{ConditionStatus, NodeClaim, NodePool};
 
 use crate::state::cluster::{condition_of, name};
 
-/// An event within this time after the one that is written, or after the initialisation where none is, is not worth a write.
+/// An event within this time after the one that is written, or after the initialisation where none
+/// is, is not worth a write.
 const PRECISION: SignedDuration = SignedDuration::from_secs(10);
 
-/// The same where no decision depends on it; and the time after the initialisation by which the first event is written in any case, since people look for it.
+/// The same where no decision depends on it; and the time after the initialisation by which the
+/// first event is written in any case, since people look for it.
 const LEISURE: SignedDuration = SignedDuration::from_mins(1);
 
 /// When pods last came to the nodes of NodeClaims or left them, by the NodeClaims' names.
@@ -42,7 +45,8 @@ impl PodEvents {
     }
 }
 
-/// How long writing the latest event of a NodeClaim by itself can wait; `None` when it need not be written.
+/// How long writing the latest event of a NodeClaim by itself can wait; `None` when it need not be
+/// written.
 pub(super) fn can_wait(
     claim: &NodeClaim,
     pool: &NodePool,

@@ -1,8 +1,11 @@
-//! Reboots: a sick machine that a restart may cure keeps its NodeClaim and its Node. It is fenced off and drained, the cloud restarts it, and when a new boot has
-//! joined it takes pods again. When that fails it is replaced.
+//! Reboots: a sick machine that a restart may cure keeps its NodeClaim and its Node. It is fenced
+//! off and drained, the cloud restarts it, and when a new boot has joined it takes pods again. When
+//! that fails it is replaced.
 //!
-//! Whoever decides on a reboot sets the NodeClaim's condition Rebooting ([`crate::disruption::reboot`]); from there everything that has to be known is on the
-//! NodeClaim and the Node, so that a restart of the operator goes on where it stopped. No pod is deleted for a reboot: what can't be evicted in time rides along.
+//! Whoever decides on a reboot sets the NodeClaim's condition Rebooting
+//! ([`crate::disruption::reboot`]); from there everything that has to be known is on the NodeClaim
+//! and the Node, so that a restart of the operator goes on where it stopped. No pod is deleted for
+//! a reboot: what can't be evicted in time rides along.
 
 pub(crate) mod steps;
 
@@ -61,7 +64,8 @@ impl Failure for Error {
     }
 }
 
-/// Since when the cloud has been asked for a reboot that it does not accept, by the NodeClaim's uid. After a restart the time begins anew.
+/// Since when the cloud has been asked for a reboot that it does not accept, by the NodeClaim's
+/// uid. After a restart the time begins anew.
 type Asking = Mutex<BTreeMap<String, Timestamp>>;
 
 /// Carries reboots out.
@@ -262,7 +266,8 @@ async fn issued<P: CloudProvider>(
     Ok(Action::After(POLL))
 }
 
-/// While it restarts, a machine is not initialised: the boot that ends must not be taken for the new one.
+/// While it restarts, a machine is not initialised: the boot that ends must not be taken for the
+/// new one.
 async fn restarting<P: CloudProvider>(
     operator: &Operator<P>,
     claim: &NodeClaim,
@@ -307,7 +312,8 @@ async fn succeed<P: CloudProvider>(
     Ok(Action::Wait)
 }
 
-/// Gives a reboot up. A machine of which is asked what makes no sense stays; every other one is replaced, for it is still sick.
+/// Gives a reboot up. A machine of which is asked what makes no sense stays; every other one is
+/// replaced, for it is still sick.
 async fn fail<P: CloudProvider>(
     operator: &Operator<P>,
     asking: &Asking,

@@ -62,7 +62,8 @@ fn outdated(state: &Cluster) -> Vec<(Arc<NodePool>, ResourceList, i64)> {
         .collect()
 }
 
-/// The usual resources even when there are none, so that columns are never empty. Resources that are gone stay, as zero: a merge can't take them away.
+/// The usual resources even when there are none, so that columns are never empty. Resources that
+/// are gone stay, as zero: a merge can't take them away.
 fn counted(sum: &Resources, nodes: i64, pool: &NodePool) -> ResourceList {
     let mut list: ResourceList = ["cpu", "memory", "pods", "ephemeral-storage"]
         .map(|name| (name.to_owned(), resources::quantity(name, 0)))

@@ -1,6 +1,8 @@
-//! Whether the nodes of a NodePool register: the last four outcomes decide about the condition NodeRegistrationHealthy, which is for people only.
+//! Whether the nodes of a NodePool register: the last four outcomes decide about the condition
+//! NodeRegistrationHealthy, which is for people only.
 //!
-//! The outcomes are in memory; the condition outlives the leader, and its successor goes on from there.
+//! The outcomes are in memory; the condition outlives the leader, and its successor goes on from
+//! there.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -22,13 +24,15 @@ const WINDOW: usize = 4;
 #[derive(Debug, Default)]
 pub struct Health {
     outcomes: Mutex<BTreeMap<String, VecDeque<bool>>>,
-    /// One writes at a time: of hundreds of machines that register at once all but the first find that everything is said.
+    /// One writes at a time: of hundreds of machines that register at once all but the first find
+    /// that everything is said.
     writing: tokio::sync::Mutex<()>,
 }
 
 impl Health {
-    /// Remembers an outcome; answers whether half of the window or more are failures. `known` is the condition that the first outcome meets: a NodePool
-    /// that was unhealthy for the former leader is not healthy because one node registers.
+    /// Remembers an outcome; answers whether half of the window or more are failures. `known` is
+    /// the condition that the first outcome meets: a NodePool that was unhealthy for the former
+    /// leader is not healthy because one node registers.
     fn remember(&self, pool: &str, known: ConditionStatus, registered: bool) -> bool {
         let mut all = self.outcomes.lock();
         let outcomes = all.entry(pool.to_owned()).or_insert_with(|| match known {

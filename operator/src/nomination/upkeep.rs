@@ -1,4 +1,5 @@
-//! Nominations become and stay what was planned: one that is missing or got lost is written, one that no longer holds is taken back.
+//! Nominations become and stay what was planned: one that is missing or got lost is written, one
+//! that no longer holds is taken back.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,8 +23,8 @@ use crate::write::WriteError;
 /// How many nominations are written at once.
 const WORKERS: usize = 32;
 
-/// How often a nomination to the same Node is written. kube-scheduler takes it away with every attempt that fails, and something that the plan did not know of
-/// may be in the pod's way.
+/// How often a nomination to the same Node is written. kube-scheduler takes it away with every
+/// attempt that fails, and something that the plan did not know of may be in the pod's way.
 const ATTEMPTS: u8 = 8;
 
 /// How often all pods are looked through for nominations that hold no more.
@@ -40,7 +41,8 @@ struct Written {
     node: Box<str>,
     /// How often it was nominated to this one.
     attempts: u8,
-    /// The resource version that the pod got by that: before the watch has shown it, nothing is known of what became of it.
+    /// The resource version that the pod got by that: before the watch has shown it, nothing is
+    /// known of what became of it.
     version: u64,
 }
 
@@ -226,7 +228,8 @@ pub(super) fn wanted(
     if takes_pods && !stands_back(state) { Wanted::Node(node.name().to_owned()) } else { nothing }
 }
 
-/// Whether a Node has room for a pod, beside those that are bound to it and others that are nominated to it.
+/// Whether a Node has room for a pod, beside those that are bound to it and others that are
+/// nominated to it.
 fn has_room(state: &Cluster, machine: &str, node: &Node, (key, pod): (&ObjectKey, &Pod)) -> bool {
     let allocatable = resources::from_list(&node.status.allocatable);
     if allocatable.is_zero() {

@@ -1,4 +1,5 @@
-//! NodePools that the planner can't cope with: which of them make it panic, and planning without them for a while.
+//! NodePools that the planner can't cope with: which of them make it panic, and planning without
+//! them for a while.
 
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
@@ -25,8 +26,9 @@ pub enum Suspicion {
     Possible,
 }
 
-/// Finds the NodePools with which `plan`, or the snapshot that it plans on, panics, and leaves them out of this work for a while; false when it is not about
-/// them. What this work would have changed of them stays as it is for as long.
+/// Finds the NodePools with which `plan`, or the snapshot that it plans on, panics, and leaves them
+/// out of this work for a while; false when it is not about them. What this work would have changed
+/// of them stays as it is for as long.
 pub async fn set_aside<P: CloudProvider, T>(
     operator: &Arc<Operator<P>>,
     plan: impl Fn(&Operator<P>, &Snapshot, &Until) -> T + Send + 'static,

@@ -35,7 +35,8 @@ struct Collected {
 const URGENT_PART: u32 = 10;
 
 impl Batcher {
-    /// A batch is complete when nothing new came for `idle`, at the latest `max` after its first trigger.
+    /// A batch is complete when nothing new came for `idle`, at the latest `max` after its first
+    /// trigger.
     pub fn new(idle: Duration, max: Duration) -> Self {
         Self { idle, max, shared: Arc::default() }
     }
@@ -47,8 +48,9 @@ impl Batcher {
         }
     }
 
-    /// What was triggered is complete and must not wait: pods that come one by one are not what the batch is about. It waits only for more of this kind,
-    /// for a tenth of the idle time after each and for the idle time in all. Without a trigger there is nothing to hurry.
+    /// What was triggered is complete and must not wait: pods that come one by one are not what the
+    /// batch is about. It waits only for more of this kind, for a tenth of the idle time after each
+    /// and for the idle time in all. Without a trigger there is nothing to hurry.
     pub fn hurry(&self) {
         let mut collected = self.shared.collected.lock();
         if !collected.keys.is_empty() {
@@ -59,8 +61,9 @@ impl Batcher {
         }
     }
 
-    /// Waits for the first trigger and then for the batch to be complete: also when `enough` says so, which is asked each time the idle time has passed. Triggers that
-    /// come later start the next batch.
+    /// Waits for the first trigger and then for the batch to be complete: also when `enough` says
+    /// so, which is asked each time the idle time has passed. Triggers that come later start the
+    /// next batch.
     pub async fn wait(&self, enough: impl Fn() -> bool) {
         while self.shared.collected.lock().keys.is_empty() {
             self.shared.new.notified().await;
@@ -156,7 +159,8 @@ mod tests {
         assert_eq!(asked.get(), 3);
     }
 
-    /// Triggers and hurries at the given milliseconds; returns when the first batch was complete, in seconds after the first trigger.
+    /// Triggers and hurries at the given milliseconds; returns when the first batch was complete,
+    /// in seconds after the first trigger.
     async fn hurried(at: &[u64]) -> f64 {
         let batcher = Batcher::new(Duration::from_secs(1), Duration::from_secs(10));
         let began = Instant::now();

@@ -1,7 +1,9 @@
-//! Static capacity: NodePools with `spec.replicas` have as many machines as it says, whether or not pods need them. Behind the gate StaticCapacity.
+//! Static capacity: NodePools with `spec.replicas` have as many machines as it says, whether or not
+//! pods need them. Behind the gate StaticCapacity.
 //!
-//! A pass plans on a snapshot in which every NodeClaim has its machine, so that nothing is launched twice. It runs when a NodePool or a NodeClaim has
-//! changed, and once a minute. A NodePool with which planning panics is found and left out for a while, so that the others keep their size.
+//! A pass plans on a snapshot in which every NodeClaim has its machine, so that nothing is launched
+//! twice. It runs when a NodePool or a NodeClaim has changed, and once a minute. A NodePool with
+//! which planning panics is found and left out for a while, so that the others keep their size.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -72,7 +74,8 @@ pub async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: Cancellatio
     }
 }
 
-/// Finds the NodePools with which `plan` panics, and leaves them out for a while; false when it is not about them.
+/// Finds the NodePools with which `plan` panics, and leaves them out for a while; false when it is
+/// not about them.
 async fn set_aside<P: CloudProvider>(
     operator: &Arc<Operator<P>>,
     plan: impl Fn(&Operator<P>, &Snapshot, &Until) -> Plan + Send + 'static,
@@ -124,7 +127,8 @@ async fn pass<P: CloudProvider>(operator: &Arc<Operator<P>>, seed: u64, stop: &C
     }
 }
 
-/// NodePools of which a machine is being replaced: they have one more than they should, for a while.
+/// NodePools of which a machine is being replaced: they have one more than they should, for a
+/// while.
 fn replacing<P: CloudProvider>(operator: &Operator<P>) -> BTreeSet<String> {
     let state = operator.state.read();
     let disrupted = state.claims().filter(|claim| is_true(claim, DISRUPTION_REASON));

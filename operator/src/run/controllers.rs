@@ -1,4 +1,5 @@
-//! The controllers of the leader, one a line: its name, what it works with, what has it look at everything again, and the gate that it depends on.
+//! The controllers of the leader, one a line: its name, what it works with, what has it look at
+//! everything again, and the gate that it depends on.
 
 use std::sync::Arc;
 
@@ -42,7 +43,8 @@ pub(super) fn start<P: CloudProvider>(
     operator.cloud.start_controllers(&operator.context, &operator.write, tasks);
 }
 
-/// The table. `wake` tells when a NodeClass, the catalog or an interruption has changed what can be planned.
+/// The table. `wake` tells when a NodeClass, the catalog or an interruption has changed what can be
+/// planned.
 fn table<P: CloudProvider>(
     operator: &Arc<Operator<P>>,
     wake: &watch::Receiver<u64>,

@@ -1,4 +1,5 @@
-//! The names of all metrics, against upstream's: what is missing is missing on purpose, and the manual says why.
+//! The names of all metrics, against upstream's: what is missing is missing on purpose, and the
+//! manual says why.
 
 use std::collections::BTreeSet;
 

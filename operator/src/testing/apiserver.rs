@@ -1,9 +1,11 @@
 //! An API server within a unit test, behind a real [`kube::Client`]. Clones are one server.
 //!
-//! It keeps objects as JSON by their paths and does with them what the real one does: reads, lists (of one namespace or all), creations, merge patches and
-//! deletions with their preconditions, deletions that finalizers hold up, and watches, which go on from any version until the history is
-//! [compacted](ApiServer::compact). It knows no schemas. It notes what it is asked ([`ApiServer::requests`]), takes its time if it is told to
-//! ([`ApiServer::slow`]), and answers otherwise where a test says so ([`ApiServer::answering`]).
+//! It keeps objects as JSON by their paths and does with them what the real one does: reads, lists
+//! (of one namespace or all), creations, merge patches and deletions with their preconditions,
+//! deletions that finalizers hold up, and watches, which go on from any version until the history
+//! is [compacted](ApiServer::compact). It knows no schemas. It notes what it is asked
+//! ([`ApiServer::requests`]), takes its time if it is told to ([`ApiServer::slow`]), and answers
+//! otherwise where a test says so ([`ApiServer::answering`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -135,7 +137,8 @@ impl ApiServer {
         self.stored.lock().objects.keys().filter(|path| path.starts_with(&prefix)).count()
     }
 
-    /// Puts an object there, whatever was there before, and answers it as it is stored: with a uid and a new version.
+    /// Puts an object there, whatever was there before, and answers it as it is stored: with a uid
+    /// and a new version.
     pub(crate) fn put<K: Resource<DynamicType = ()>>(&self, mut object: Value) -> Value {
         object["apiVersion"] = json!(K::api_version(&()));
         object["kind"] = json!(K::kind(&()));
@@ -148,7 +151,8 @@ impl ApiServer {
         self.put_at(&path, object)
     }
 
-    /// Puts an object at a path. One that has a version keeps it, so that it is the one that a test has put into the state, too.
+    /// Puts an object at a path. One that has a version keeps it, so that it is the one that a test
+    /// has put into the state, too.
     pub(crate) fn put_at(&self, path: &str, mut object: Value) -> Value {
         let mut stored = self.stored.lock();
         let version = match object["metadata"]["resourceVersion"].as_str() {
@@ -387,7 +391,8 @@ impl Stored {
         Ok(deleted)
     }
 
-    /// Tells watches of an object that has changed, and lets it go if it is being deleted and nothing holds it; answers whether it went.
+    /// Tells watches of an object that has changed, and lets it go if it is being deleted and
+    /// nothing holds it; answers whether it went.
     fn settle(&mut self, path: &str, object: &Value) -> bool {
         let metadata = &object["metadata"];
         let held = metadata["finalizers"].as_array().is_some_and(|held| !held.is_empty());
@@ -400,7 +405,8 @@ impl Stored {
     }
 }
 
-/// Merges `body` into an object, or into its status, if it is the one that the body's metadata tells of.
+/// Merges `body` into an object, or into its status, if it is the one that the body's metadata
+/// tells of.
 fn patch_merge(object: &mut Value, body: &Value, is_status: bool) -> Result<(), Answer> {
     let differs = |field: &str| {
         let expected = &body["metadata"][field];
@@ -468,7 +474,8 @@ pub(crate) fn merge(target: &mut Value, patch: &Value) {
     }
 }
 
-/// A JSON patch (RFC 6902), with the API server's reading of a test for `null`: that there is nothing. What is empty it does not keep.
+/// A JSON patch (RFC 6902), with the API server's reading of a test for `null`: that there is
+/// nothing. What is empty it does not keep.
 pub(crate) fn patch_json(
     target: &mut Value,
     operations: &Value,

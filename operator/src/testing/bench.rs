@@ -1,4 +1,5 @@
-//! What a controller of the AWS provider is handed, for unit tests: an [`ApiServer`], a state, a writer, and a context.
+//! What a controller of the AWS provider is handed, for unit tests: an [`ApiServer`], a state, a
+//! writer, and a context.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -63,7 +64,8 @@ impl Bench {
         Self { api, state, write, context, _events: publisher, _tasks: tasks }
     }
 
-    /// Puts an object on the server and, as the watch would, into the state; answers it as it is stored.
+    /// Puts an object on the server and, as the watch would, into the state; answers it as it is
+    /// stored.
     pub(crate) async fn seen<K: Watched + DeserializeOwned>(&self, object: Value) -> K {
         let stored: K = serde_json::from_value(self.api.put::<K>(object)).unwrap();
         self.state.apply(Change::Applied(stored.clone().into_object())).await;
@@ -71,7 +73,8 @@ impl Bench {
     }
 }
 
-/// A NodeClaim of the AWS provider on the instance `i-NAME`, on the Node `NAME`, held by the finalizer.
+/// A NodeClaim of the AWS provider on the instance `i-NAME`, on the Node `NAME`, held by the
+/// finalizer.
 pub(crate) fn nodeclaim(name: &str) -> Value {
     json!({
         "metadata": {

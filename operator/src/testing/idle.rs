@@ -1,4 +1,5 @@
-//! An operator for unit tests: with a cluster that is described by JSON, an API server that keeps what is written to it, and a cloud that does nothing.
+//! An operator for unit tests: with a cluster that is described by JSON, an API server that keeps
+//! what is written to it, and a cloud that does nothing.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

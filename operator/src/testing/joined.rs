@@ -13,8 +13,8 @@ pub(crate) const CLAIM: &str = "/apis/karpenter.sh/v1/nodeclaims/a";
 /// Where its Node is.
 pub(crate) const NODE: &str = "/api/v1/nodes/n";
 
-/// A server with the NodeClaim `a`, launched with these labels besides its NodePool and NodeClass, and its Node `n`, which has joined and is ready or not; and a
-/// cluster that has seen both.
+/// A server with the NodeClaim `a`, launched with these labels besides its NodePool and NodeClass,
+/// and its Node `n`, which has joined and is ready or not; and a cluster that has seen both.
 pub(crate) fn joined(labels: &[(&str, &str)], ready: bool) -> (ApiServer, Cluster) {
     let at = "1970-01-01T00:00:00Z";
     let mut claim = json!({

@@ -1,7 +1,9 @@
-//! Spans on their way to the collector: in batches, one request at a time, and never in anybody's way.
+//! Spans on their way to the collector: in batches, one request at a time, and never in anybody's
+//! way.
 //!
-//! A batch that the collector has no time for is tried again, by OpenTelemetry's exporter, and then given up; meanwhile newer spans wait in the queue until that
-//! is full. When the operator is told to stop what is left is sent, as far as that is done within [`FLUSH`].
+//! A batch that the collector has no time for is tried again, by OpenTelemetry's exporter, and then
+//! given up; meanwhile newer spans wait in the queue until that is full. When the operator is told
+//! to stop what is left is sent, as far as that is done within [`FLUSH`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +27,8 @@ use super::settings::Settings;
 use crate::clock::Clock;
 use crate::metrics::{Counters, Metrics};
 
-/// How long the last spans may take when the operator is told to stop: it has handed the lease over by then.
+/// How long the last spans may take when the operator is told to stop: it has handed the lease over
+/// by then.
 const FLUSH: Duration = Duration::from_secs(1);
 /// So often a collector that is away is told of in the log.
 const COMPLAINT: SignedDuration = SignedDuration::from_mins(10);
@@ -218,7 +221,8 @@ impl Exporter {
         self.count_dropped();
     }
 
-    /// Waits for a span, and for a while for those that come after it. When it is cut off, what it has got is still there.
+    /// Waits for a span, and for a while for those that come after it. When it is cut off, what it
+    /// has got is still there.
     async fn collect(&mut self) {
         let Self { queue, pending, settings, .. } = self;
         while pending.is_empty() {

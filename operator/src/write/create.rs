@@ -1,9 +1,11 @@
 //! Creating NodeClaims once, whatever becomes of the answer.
 //!
-//! A connection can die after the API server has taken a NodeClaim and before its answer arrives. Nobody knows then whether it exists, and planning again would
-//! launch a second machine for the same pods. So names are chosen here instead of by the API server: a creation without an answer is asked for again under its
-//! name, of which there can be only one, and "already exists" means that the first request has arrived. An annotation tells our NodeClaim from one of somebody
-//! else who happened to choose the same name.
+//! A connection can die after the API server has taken a NodeClaim and before its answer arrives.
+//! Nobody knows then whether it exists, and planning again would launch a second machine for the
+//! same pods. So names are chosen here instead of by the API server: a creation without an answer
+//! is asked for again under its name, of which there can be only one, and "already exists" means
+//! that the first request has arrived. An annotation tells our NodeClaim from one of somebody else
+//! who happened to choose the same name.
 
 use std::time::Duration;
 
@@ -17,10 +19,12 @@ use super::{MANAGER, WriteError, Writer, error};
 use crate::state::change::Change;
 use crate::state::cluster::{annotation, name};
 
-/// Tells the creation that a NodeClaim comes from. It stays on the NodeClaim, and is not copied to its Node.
+/// Tells the creation that a NodeClaim comes from. It stays on the NodeClaim, and is not copied to
+/// its Node.
 pub const CREATION: &str = "tenon.sh/creation";
 
-/// A creation without an answer is asked for again for so long. Further plans wait for it, and a leader without an API server has lost its lease by then.
+/// A creation without an answer is asked for again for so long. Further plans wait for it, and a
+/// leader without an API server has lost its lease by then.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Why a NodeClaim was not created.
 #[derive(Debug)]
@@ -37,14 +41,16 @@ const LONGEST_REST: Duration = Duration::from_secs(4);
 /// So many names are tried when others have them: of 14 million.
 const NAMES: usize = 8;
 
-/// What the API server makes suffixes of: no vowels, which could make words, and nothing that looks like something else.
+/// What the API server makes suffixes of: no vowels, which could make words, and nothing that looks
+/// like something else.
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX: usize = 5;
 /// As long as the API server makes names, for they become labels.
 const LONGEST_NAME: usize = 63;
 
 impl Writer {
-    /// Creates a NodeClaim under a name that begins with its `generateName`. The state has it when this returns.
+    /// Creates a NodeClaim under a name that begins with its `generateName`. The state has it when
+    /// this returns.
     pub async fn create_claim(&self, claim: &NodeClaim) -> Result<NodeClaim, WriteError> {
         let mut names_left = NAMES;
         loop {
@@ -92,7 +98,8 @@ impl Writer {
                 );
                 return Ok(found.clone());
             }
-            // A refusal of a later request holds for the first as well, once that is known not to have arrived.
+            // A refusal of a later request holds for the first as well, once that is known not to
+            // have arrived.
             let refused = !is_unanswered(&error) && known.is_ok();
             if refused || Instant::now() + rest > give_up {
                 return Err(failed(error));
@@ -104,7 +111,8 @@ impl Writer {
     }
 }
 
-/// Whether the object may have been created all the same. A webhook that can't be reached is an answer: it comes before the object is stored.
+/// Whether the object may have been created all the same. A webhook that can't be reached is an
+/// answer: it comes before the object is stored.
 fn is_unanswered(error: &WriteError) -> bool {
     error.code().is_none_or(|code| matches!(code, 408 | 500..)) && !error.is_refused()
 }
@@ -157,7 +165,8 @@ mod tests {
         RequestLost,
     }
 
-    /// A writer whose first creations meet a fault each, and the number of creations that it asks for.
+    /// A writer whose first creations meet a fault each, and the number of creations that it asks
+    /// for.
     fn writer(bench: &Bench, faults: &[Fault]) -> (Writer, Arc<AtomicUsize>) {
         let (router, faults) = (bench.api.router(), faults.to_vec());
         let creations = Arc::new(AtomicUsize::new(0));

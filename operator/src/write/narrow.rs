@@ -1,13 +1,15 @@
 //! Patches that are refused only when what they replace has changed.
 //!
-//! A Node that has just joined is written to by its kubelet, by the node controller and by the operator within the same second. A patch that insists on the whole
-//! object's resource version loses most of these races, though nobody touched what it changes. Here each list that is replaced is tested against the one that it was
-//! computed from, and nothing else; the API server applies the patch to whatever the rest has become.
+//! A Node that has just joined is written to by its kubelet, by the node controller and by the
+//! operator within the same second. A patch that insists on the whole object's resource version
+//! loses most of these races, though nobody touched what it changes. Here each list that is
+//! replaced is tested against the one that it was computed from, and nothing else; the API server
+//! applies the patch to whatever the rest has become.
 
 use serde_json::{Value, json};
 
-/// Makes a JSON patch (RFC 6902) of a merge patch: `body` merged into `object`, where each list that it replaces must be as it is in `object`. Empty if nothing would
-/// change.
+/// Makes a JSON patch (RFC 6902) of a merge patch: `body` merged into `object`, where each list
+/// that it replaces must be as it is in `object`. Empty if nothing would change.
 ///
 /// An empty list counts as none: the API server leaves those out.
 pub(super) fn operations(object: &Value, body: &Value) -> Vec<Value> {

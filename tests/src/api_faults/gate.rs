@@ -51,7 +51,8 @@ impl Gated {
     }
 }
 
-// Nobody has to be woken by a gate that hangs: it never opens again. Whoever waits for the stream itself is woken in vain.
+// Nobody has to be woken by a gate that hangs: it never opens again. Whoever waits for the stream
+// itself is woken in vain.
 impl AsyncRead for Gated {
     fn poll_read(
         mut self: Pin<&mut Self>,

@@ -17,7 +17,8 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// A refusal with any HTTP status, reason (`Conflict`, `InternalError`; empty if it has none) and message.
+    /// A refusal with any HTTP status, reason (`Conflict`, `InternalError`; empty if it has none)
+    /// and message.
     pub fn new(status: StatusCode, reason: &str, message: impl Into<String>) -> Self {
         Self { status, reason: reason.to_owned(), message: message.into(), retry_after: None }
     }

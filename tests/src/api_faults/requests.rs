@@ -1,4 +1,5 @@
-//! What a request asks of the API server, read from its method and URL as the API server's audit log reads them, and patterns for such requests.
+//! What a request asks of the API server, read from its method and URL as the API server's audit
+//! log reads them, and patterns for such requests.
 
 use http::{Method, Uri};
 
@@ -8,17 +9,21 @@ use crate::aws_double::request::Params;
 /// A request as the API server's audit log names it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ApiRequest {
-    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete` or `deletecollection`; for a path that is no resource, the method (`get`).
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete` or `deletecollection`; for a
+    /// path that is no resource, the method (`get`).
     pub verb: String,
     /// The API group; empty for the core group and for paths that are no resources.
     pub group: String,
-    /// As RBAC writes it: `pods`, or `pods/eviction` for a subresource. Empty for a path that is no resource (`/readyz`).
+    /// As RBAC writes it: `pods`, or `pods/eviction` for a subresource. Empty for a path that is no
+    /// resource (`/readyz`).
     pub resource: String,
     /// The namespace; empty for what has none, and for a request across all namespaces.
     pub namespace: String,
-    /// The object's name, also if a field selector names it; empty if the request is about no single object.
+    /// The object's name, also if a field selector names it; empty if the request is about no
+    /// single object.
     pub name: String,
-    /// Whether the answer begins with all objects: a `list`, or a `watch` that streams them or begins at no resourceVersion.
+    /// Whether the answer begins with all objects: a `list`, or a `watch` that streams them or
+    /// begins at no resourceVersion.
     pub lists: bool,
     /// Path and query.
     pub url: String,
@@ -33,7 +38,8 @@ impl ApiRequest {
             ["apis", group, _, rest @ ..] if !rest.is_empty() => (*group, rest),
             _ => return Self::of_path(method, uri),
         };
-        // A namespace by itself is an object like others; `status` and `finalize` are its subresources.
+        // A namespace by itself is an object like others; `status` and `finalize` are its
+        // subresources.
         let (namespace, rest) = match rest {
             ["namespaces", name] | ["namespaces", name, "status" | "finalize"] => (*name, rest),
             ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (*namespace, rest),
@@ -102,7 +108,8 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// All requests with this verb for this resource, which is written as in RBAC: `Requests::of("create", "pods/eviction")`.
+    /// All requests with this verb for this resource, which is written as in RBAC:
+    /// `Requests::of("create", "pods/eviction")`.
     pub fn of(verb: &str, resource: &str) -> Self {
         let any = || "*".to_owned();
         Self {
@@ -120,7 +127,8 @@ impl Requests {
         Self::of("*", "*")
     }
 
-    /// Requests whose answer begins with all objects of the resource: `list`, and `watch` with the initial events. A watch that is under way already is not meant.
+    /// Requests whose answer begins with all objects of the resource: `list`, and `watch` with the
+    /// initial events. A watch that is under way already is not meant.
     pub fn lists(resource: &str) -> Self {
         Self { lists_only: true, ..Self::of("*", resource) }
     }

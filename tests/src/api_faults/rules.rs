@@ -8,7 +8,8 @@ use tokio::sync::watch;
 use super::Fault;
 use super::requests::{ApiRequest, Requests};
 
-/// A rule of some [`super::ApiFaults`]. It stays in force until it is lifted or has been met as often as it may; dropping it changes nothing.
+/// A rule of some [`super::ApiFaults`]. It stays in force until it is lifted or has been met as
+/// often as it may; dropping it changes nothing.
 #[derive(Clone, Debug)]
 pub struct Rule {
     rules: Arc<Rules>,
@@ -116,7 +117,8 @@ impl Rules {
         inner.entries.iter_mut().find(meant).map(Entry::meet)
     }
 
-    /// The oldest rule in force that means an answer under way and that it has not met yet, or that it is held by.
+    /// The oldest rule in force that means an answer under way and that it has not met yet, or that
+    /// it is held by.
     pub(super) fn meet_under_way(&self, request: &ApiRequest, held_by: &[u64]) -> Option<Met> {
         let mut inner = self.inner.lock();
         let meant = |it: &&mut Entry| it.in_force() && it.requests.include_under_way(request);
@@ -125,7 +127,8 @@ impl Rules {
 
     /// Whether a rule that holds an answer still does.
     pub(super) fn holds(&self, id: u64) -> bool {
-        // A bounded rule that has been met often enough goes on to hold what it holds, until it is lifted.
+        // A bounded rule that has been met often enough goes on to hold what it holds, until it is
+        // lifted.
         self.inner.lock().entries.iter().any(|it| it.id == id && !it.lifted)
     }
 

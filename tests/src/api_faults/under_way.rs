@@ -1,4 +1,5 @@
-//! The answer to a watch while it is under way: its bytes pass, wait, end with an error event, or come no more, as the rules of each moment say.
+//! The answer to a watch while it is under way: its bytes pass, wait, end with an error event, or
+//! come no more, as the rules of each moment say.
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -27,7 +28,8 @@ pub(super) struct UnderWay {
     changes: watch::Receiver<()>,
     /// `None` when it has ended, or nobody is to hear the rest.
     upstream: Option<Body>,
-    /// What has come and was not given yet. It grows while the answer is held, so that the API server does not drop a watch that nobody reads.
+    /// What has come and was not given yet. It grows while the answer is held, so that the API
+    /// server does not drop a watch that nobody reads.
     waiting: VecDeque<Item>,
     /// The rules that hold the answer.
     held_by: Vec<u64>,

@@ -1,8 +1,9 @@
-//! The machine images that the double knows: one table, from which moto's image file, the SSM parameters and the machines' bootstrap are made, so
-//! that they cannot disagree.
+//! The machine images that the double knows: one table, from which moto's image file, the SSM
+//! parameters and the machines' bootstrap are made, so that they cannot disagree.
 //!
-//! For each Kubernetes minor version there are two releases of each family and variant, so that a pinned alias and an image drift can be played.
-//! IDs are derived from names: the same image has the same ID on every bed.
+//! For each Kubernetes minor version there are two releases of each family and variant, so that a
+//! pinned alias and an image drift can be played. IDs are derived from names: the same image has
+//! the same ID on every bed.
 
 use sha2::{Digest, Sha256};
 
@@ -102,7 +103,8 @@ impl Variant {
     }
 }
 
-/// Two releases of everything: date of publication, and the version that Bottlerocket gave it. Oldest first.
+/// Two releases of everything: date of publication, and the version that Bottlerocket gave it.
+/// Oldest first.
 const RELEASES: [Release; 2] = [
     Release { date: ["2026", "10", "15"], bottlerocket: "1.48.0" },
     Release { date: ["2026", "11", "12"], bottlerocket: "1.49.0" },
@@ -212,7 +214,8 @@ impl Of {
                 let commit = &hex::encode(Sha256::digest(version))[..8];
                 let name = format!("bottlerocket-aws-k8s-{k}{suffix}-{a}-v{version}-{commit}");
                 let path = format!("/aws/service/bottlerocket/aws-k8s-{k}{suffix}/{a}");
-                // The publisher has parameters both for the bare version and for the version with its commit.
+                // The publisher has parameters both for the bare version and for the version with
+                // its commit.
                 let mut parameters = vec![
                     format!("{path}/{version}/image_id"),
                     format!("{path}/{version}-{commit}/image_id"),

@@ -1,7 +1,9 @@
 //! Whether a call may go on: who signed it, what it touches, and what their policies say about it.
 //!
-//! A call becomes a list of checks, each an action on a resource with its facts: CreateFleet alone is some ten of them. All must be allowed; the first that is
-//! not is told as AWS tells it. Which statement allowed each check is kept, so that statements that no scenario ever needs can be listed.
+//! A call becomes a list of checks, each an action on a resource with its facts: CreateFleet alone
+//! is some ten of them. All must be allowed; the first that is not is told as AWS tells it. Which
+//! statement allowed each check is kept, so that statements that no scenario ever needs can be
+//! listed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,7 +43,8 @@ pub struct Check {
 /// Tags of a resource.
 type Tags = BTreeMap<String, String>;
 
-/// The gate of the gateway: authenticates by [`Identities`] and authorises by the policies that moto holds.
+/// The gate of the gateway: authenticates by [`Identities`] and authorises by the policies that
+/// moto holds.
 #[derive(Debug)]
 pub struct Authorization {
     identities: Arc<Identities>,
@@ -251,7 +254,8 @@ impl Resolver<'_> {
         format!("ec2.{}", self.aws_state.partition().dns_suffix())
     }
 
-    /// Passing a role on to a service, or nothing when there is no such role: the called service will say so itself.
+    /// Passing a role on to a service, or nothing when there is no such role: the called service
+    /// will say so itself.
     fn pass_role(&self, role_arn: &str, service: &str) -> Check {
         self.check("iam:PassRole", role_arn).with("iam:PassedToService", service)
     }

@@ -1,4 +1,5 @@
-//! What every service of the gateway can see: the account, the clock, moto behind us, EC2's state, prices and faults, and the cluster that the account holds.
+//! What every service of the gateway can see: the account, the clock, moto behind us, EC2's state,
+//! prices and faults, and the cluster that the account holds.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -237,8 +238,9 @@ impl AwsState {
         format!("{prefix}-{:017x}", number & ((1 << 68) - 1))
     }
 
-    /// Tags of an EC2 resource that the gateway holds (instance, volume, network interface, spot request, fleet, launch template, image, placement group); `None` for those that
-    /// moto holds (VPCs, subnets, security groups, …).
+    /// Tags of an EC2 resource that the gateway holds (instance, volume, network interface, spot
+    /// request, fleet, launch template, image, placement group); `None` for those that moto holds
+    /// (VPCs, subnets, security groups, …).
     pub fn ec2_tags(&self, id: &str) -> Option<BTreeMap<String, String>> {
         let kind = id.split_once('-').map_or("", |(kind, _)| kind);
         match kind {

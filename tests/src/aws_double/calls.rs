@@ -1,4 +1,5 @@
-//! The call log: every AWS call with who made it, on what, and how it ended; in memory and as JSON lines in a file.
+//! The call log: every AWS call with who made it, on what, and how it ended; in memory and as JSON
+//! lines in a file.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;

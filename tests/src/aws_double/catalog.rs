@@ -1,6 +1,8 @@
-//! Instance types and where they are offered: moto's data, read once per version of moto, kept in the cache as one line per type, and answered from memory.
+//! Instance types and where they are offered: moto's data, read once per version of moto, kept in
+//! the cache as one line per type, and answered from memory.
 //!
-//! moto takes 1.4 s and 6 MB for every DescribeInstanceTypes, ignores pages, and answers with types that the region doesn't offer.
+//! moto takes 1.4 s and 6 MB for every DescribeInstanceTypes, ignores pages, and answers with types
+//! that the region doesn't offer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,7 +11,8 @@ use super::moto_client::MotoClient;
 use super::response::AwsError;
 use super::xml::Element;
 
-/// One instance type: what the gateway and the machine simulator decide by, and the XML that tells all of it.
+/// One instance type: what the gateway and the machine simulator decide by, and the XML that tells
+/// all of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InstanceType {
     /// `m5.large`.
@@ -52,7 +55,8 @@ pub struct Catalog {
 
 const FIELDS: usize = 14;
 
-/// moto has no offers of regions outside the partition `aws`: there they are those of this one, zone for zone.
+/// moto has no offers of regions outside the partition `aws`: there they are those of this one,
+/// zone for zone.
 const MODEL: &str = "eu-central-1";
 
 impl Catalog {

@@ -1,4 +1,5 @@
-//! Eventual consistency: what was just made can stay invisible to other calls for a while, with AWS's own errors.
+//! Eventual consistency: what was just made can stay invisible to other calls for a while, with
+//! AWS's own errors.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,13 +22,15 @@ pub enum Kind {
     LaunchTemplate,
     /// An instance, to DescribeInstances; by ID.
     Instance,
-    /// A tag that was put on an instance, a subnet, a security group or a VPC, to filters; by `ID/key`.
+    /// A tag that was put on an instance, a subnet, a security group or a VPC, to filters; by
+    /// `ID/key`.
     Tag,
     /// The name of a deleted queue, to CreateQueue.
     DeletedQueue,
 }
 
-/// For how long each kind stays invisible after it was made or changed, in seconds; zero switches it off.
+/// For how long each kind stays invisible after it was made or changed, in seconds; zero switches
+/// it off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Delays {

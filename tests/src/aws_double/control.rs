@@ -1,4 +1,5 @@
-//! The control of the double: faults, prices, interruptions, time and logs, typed for tests and as JSON under `/_bed/` for the `sandbox` verbs.
+//! The control of the double: faults, prices, interruptions, time and logs, typed for tests and as
+//! JSON under `/_bed/` for the `sandbox` verbs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,7 +37,8 @@ const NOTICE: f64 = 120.0;
 pub enum Selection {
     /// These.
     Instances(Vec<String>),
-    /// This share (0 to 1) of the spot instances that run, at least one, chosen by the seeded source.
+    /// This share (0 to 1) of the spot instances that run, at least one, chosen by the seeded
+    /// source.
     Share(f64),
 }
 
@@ -138,7 +140,8 @@ impl Control {
         self.aws_state.faults().add(fault)
     }
 
-    /// Fails the next `times` calls of an action (wildcards allowed) with an error; `None`: all of them.
+    /// Fails the next `times` calls of an action (wildcards allowed) with an error; `None`: all of
+    /// them.
     pub fn fail(&self, action: &str, times: Option<u32>, status: u16, code: &str) -> String {
         let effect = Effect::Error {
             status,
@@ -267,7 +270,8 @@ impl Control {
         if known { Ok(()) } else { Err(ControlError::NoReservation(id.to_owned())) }
     }
 
-    /// Moves the cluster's traffic away from a zone, by its name or ID; `None` is an autoshift, which lasts until it is cancelled. Returns the shift's ID.
+    /// Moves the cluster's traffic away from a zone, by its name or ID; `None` is an autoshift,
+    /// which lasts until it is cancelled. Returns the shift's ID.
     pub async fn shift_away(
         &self,
         zone: &str,
@@ -302,7 +306,8 @@ impl Control {
         Ok(Outcome { deliveries: self.send(&events).await?, instances })
     }
 
-    /// Announces maintenance through AWS Health, and lists it in the instances' status. `code` is AWS Health's: `AWS_EC2_INSTANCE_RETIREMENT_SCHEDULED`.
+    /// Announces maintenance through AWS Health, and lists it in the instances' status. `code` is
+    /// AWS Health's: `AWS_EC2_INSTANCE_RETIREMENT_SCHEDULED`.
     pub async fn schedule(
         &self,
         selection: Selection,

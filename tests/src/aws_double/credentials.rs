@@ -1,7 +1,8 @@
 //! Sessions of roles: STS, and the endpoint that the EKS Pod Identity agent offers to pods.
 //!
-//! Nobody gets a session on their word: tokens of service accounts are shown to the API server, roles must exist, and their trust policies must let the caller in with
-//! the conditions that they name.
+//! Nobody gets a session on their word: tokens of service accounts are shown to the API server,
+//! roles must exist, and their trust policies must let the caller in with the conditions that they
+//! name.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -389,7 +390,8 @@ fn tag_context(tags: &[(String, String)]) -> Context {
     })
 }
 
-/// The session's name: `eks-<cluster>-<pod>-<uid>`, each part cut so that it keeps to 64 characters.
+/// The session's name: `eks-<cluster>-<pod>-<uid>`, each part cut so that it keeps to 64
+/// characters.
 fn session_name(cluster: &str, of: &ServiceAccountToken) -> String {
     let cut = |text: &str, length: usize| text.chars().take(length).collect::<String>();
     format!("eks-{}-{}-{}", cut(cluster, 20), cut(&of.pod, 20), cut(&of.pod_uid, 16))

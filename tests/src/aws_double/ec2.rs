@@ -1,6 +1,8 @@
-//! EC2, where moto is not faithful enough: launches, instances, launch templates, images, instance types, prices, and lists with filters and pages.
+//! EC2, where moto is not faithful enough: launches, instances, launch templates, images, instance
+//! types, prices, and lists with filters and pages.
 //!
-//! VPCs, subnets, security groups and what else nobody here handles stay in moto; their lists are filtered and paged here.
+//! VPCs, subnets, security groups and what else nobody here handles stay in moto; their lists are
+//! filtered and paged here.
 
 use futures::future::BoxFuture;
 

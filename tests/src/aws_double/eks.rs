@@ -1,5 +1,6 @@
-//! EKS: the bed's one cluster, who may get into it (access entries), which pods get which role (pod identity associations), add-ons, Fargate profiles and node
-//! groups. moto lacks most of it and simplifies the rest.
+//! EKS: the bed's one cluster, who may get into it (access entries), which pods get which role (pod
+//! identity associations), add-ons, Fargate profiles and node groups. moto lacks most of it and
+//! simplifies the rest.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -132,8 +133,8 @@ impl Eks {
         self.state.lock().addons.remove(name);
     }
 
-    /// Lets `DescribeCluster` say this instead, field by field of its answer: a version in extended support, Auto Mode, another status. Nothing else
-    /// changes. `Null` ends it.
+    /// Lets `DescribeCluster` say this instead, field by field of its answer: a version in extended
+    /// support, Auto Mode, another status. Nothing else changes. `Null` ends it.
     pub fn tell(&self, instead: Value) {
         self.state.lock().told = instead;
     }
@@ -148,7 +149,8 @@ impl Eks {
         self.state.lock().tags_mut(arn).cloned()
     }
 
-    /// ARN of something in the cluster, by the names of the API's paths: `access-entries` and the principal's ARN, `addons` and the add-on's name, and so on.
+    /// ARN of something in the cluster, by the names of the API's paths: `access-entries` and the
+    /// principal's ARN, `addons` and the add-on's name, and so on.
     pub fn arn_of(&self, _cluster: &str, kind: &str, name: &str) -> Option<String> {
         let state = self.state.lock();
         match kind {
@@ -380,7 +382,8 @@ struct OnCluster<'a> {
     request: &'a AwsRequest,
     aws_state: &'a AwsState,
     cluster: &'a Cluster,
-    /// The fourth segment of the path: the name of what the call is about; empty when it names nothing.
+    /// The fourth segment of the path: the name of what the call is about; empty when it names
+    /// nothing.
     name: &'a str,
     /// The sixth segment: an access policy's ARN.
     sub: &'a str,

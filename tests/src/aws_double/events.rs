@@ -1,7 +1,9 @@
-//! EventBridge as a region would drive it: events of EC2 and AWS Health go to the rules that are there, and to the queues whose policy lets EventBridge in.
+//! EventBridge as a region would drive it: events of EC2 and AWS Health go to the rules that are
+//! there, and to the queues whose policy lets EventBridge in.
 //!
-//! moto holds the rules, targets and queues. Its own PutEvents leaves out `account`, ignores queue policies and accepts `aws.*` sources from anybody, so events
-//! are matched and delivered here, and PutEvents with such a source is refused.
+//! moto holds the rules, targets and queues. Its own PutEvents leaves out `account`, ignores queue
+//! policies and accepts `aws.*` sources from anybody, so events are matched and delivered here, and
+//! PutEvents with such a source is refused.
 
 use std::collections::BTreeMap;
 
@@ -143,7 +145,8 @@ struct Rule {
     targets: Vec<String>,
 }
 
-/// Sends events through the rules of the region; says what became of each at each rule that matched.
+/// Sends events through the rules of the region; says what became of each at each rule that
+/// matched.
 pub async fn emit(aws_state: &AwsState, events: &[Event]) -> Result<Vec<Delivery>, AwsError> {
     let mut deliveries = Vec::new();
     if events.is_empty() {
@@ -316,7 +319,8 @@ impl Service for EventBridge {
             let answers: Vec<Value> = entries
                 .iter()
                 .map(|entry| {
-                    // A batch with one such entry is sent by nobody; its other entries are to be sent again.
+                    // A batch with one such entry is sent by nobody; its other entries are to be
+                    // sent again.
                     let code = if is_aws(entry) {
                         "NotAuthorizedForSourceException"
                     } else {

@@ -1,5 +1,5 @@
-//! Faults that a person or a test sets: throttling, latency, errors, dropped connections and other answers per action, parameters and caller, and pools that
-//! run out of capacity.
+//! Faults that a person or a test sets: throttling, latency, errors, dropped connections and other
+//! answers per action, parameters and caller, and pools that run out of capacity.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,7 +26,8 @@ pub struct Fault {
     /// Callers by ARN, with wildcards; all callers when missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caller: Option<String>,
-    /// Calls by the values of their parameters (of a form, or at the top of a JSON body), with wildcards; all calls when missing.
+    /// Calls by the values of their parameters (of a form, or at the top of a JSON body), with
+    /// wildcards; all calls when missing.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, String>,
     /// How many calls are hit before the rule ends; no end when missing.
@@ -67,7 +68,8 @@ impl Fault {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Effect {
-    /// AWS's throttling error of the call's protocol, once the bucket is empty: it holds `burst` calls and refills with `per_second`.
+    /// AWS's throttling error of the call's protocol, once the bucket is empty: it holds `burst`
+    /// calls and refills with `per_second`.
     Throttle {
         /// Calls per second that pass; zero throttles everything.
         per_second: f64,
@@ -186,7 +188,8 @@ impl Faults {
         id
     }
 
-    /// Takes capacity away; returns the ID of the shortage. The newest shortage that matches a pool decides.
+    /// Takes capacity away; returns the ID of the shortage. The newest shortage that matches a pool
+    /// decides.
     pub fn add_shortage(&self, shortage: Shortage) -> String {
         let mut state = self.state.lock();
         let id = state.id("ice");
@@ -217,7 +220,8 @@ impl Faults {
         self.state.lock().shortages.clone()
     }
 
-    /// How many of `wanted` instances a pool gives, and the error for the rest. Takes them from the pool.
+    /// How many of `wanted` instances a pool gives, and the error for the rest. Takes them from the
+    /// pool.
     pub(super) fn take_capacity(
         &self,
         instance_type: &str,

@@ -1,4 +1,5 @@
-//! EC2's filters and pages, as AWS evaluates them: values of one filter are alternatives, filters are all required.
+//! EC2's filters and pages, as AWS evaluates them: values of one filter are alternatives, filters
+//! are all required.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,8 @@ pub fn tag_filter(name: &str, values: &[String], tags: &BTreeMap<String, String>
     }
 }
 
-/// Keeps the items that pass all filters. `test` answers for one filter and item, `None` for a filter that doesn't exist for these items.
+/// Keeps the items that pass all filters. `test` answers for one filter and item, `None` for a
+/// filter that doesn't exist for these items.
 pub fn select<T>(
     items: Vec<T>,
     filters: &[(String, Vec<String>)],
@@ -48,8 +50,9 @@ pub fn select<T>(
     Ok(kept)
 }
 
-/// The page that `MaxResults` and `NextToken` ask for, and the token of the next. `limits` are the smallest and the largest page; `default` is the page's size
-/// when the call doesn't say (`None`: everything).
+/// The page that `MaxResults` and `NextToken` ask for, and the token of the next. `limits` are the
+/// smallest and the largest page; `default` is the page's size when the call doesn't say (`None`:
+/// everything).
 pub fn page<T>(
     items: Vec<T>,
     params: &Params,

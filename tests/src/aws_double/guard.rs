@@ -1,4 +1,5 @@
-//! Everything about who may do what, put together: users and sessions, the gate, STS, EKS, the credentials of pods, and the token webhook.
+//! Everything about who may do what, put together: users and sessions, the gate, STS, EKS, the
+//! credentials of pods, and the token webhook.
 
 use std::sync::Arc;
 
@@ -97,7 +98,8 @@ impl Guard {
         &self.administrator
     }
 
-    /// Makes the administrator the one who made the cluster: lets them into it. Call it when the cluster is announced.
+    /// Makes the administrator the one who made the cluster: lets them into it. Call it when the
+    /// cluster is announced.
     pub fn admit_administrator(&self, aws_state: &AwsState) {
         let arn = aws_state.iam_arn("user/administrator");
         self.eks.grant_cluster_admin(&arn, aws_state);

@@ -1,4 +1,5 @@
-//! IAM where moto differs from AWS: lists by path and in pages, service-linked roles, tags of instance profiles, and what may not be made or deleted.
+//! IAM where moto differs from AWS: lists by path and in pages, service-linked roles, tags of
+//! instance profiles, and what may not be made or deleted.
 
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -109,7 +110,8 @@ async fn list_instance_profile_tags(
     Ok(AwsResponse::query(request, &render(&[tags, Element::leaf("IsTruncated", "false")])))
 }
 
-/// Makes the service-linked role of EC2 Spot under AWS's name; moto's has another, and launches look for this one.
+/// Makes the service-linked role of EC2 Spot under AWS's name; moto's has another, and launches
+/// look for this one.
 pub async fn create_spot_role(aws_state: &AwsState) -> Result<Element, AwsError> {
     let trust = format!(
         "{{\"Version\":\"2012-10-17\",\"Statement\":[{{\"Effect\":\"Allow\",\"Principal\":{{\"Service\":\"{SPOT_SERVICE}\"}},\"Action\":\"sts:AssumeRole\"}}]}}"
@@ -194,7 +196,8 @@ async fn create_instance_profile(
     aws_state.moto().forward(request).await
 }
 
-/// moto lacks it: the provider is made anew with one audience more. An audience that is there already is no error.
+/// moto lacks it: the provider is made anew with one audience more. An audience that is there
+/// already is no error.
 async fn add_client_id(
     request: &AwsRequest,
     aws_state: &AwsState,

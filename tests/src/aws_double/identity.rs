@@ -1,4 +1,5 @@
-//! Whose access keys these are: users that the bed makes (the person who installs, with or without restrictions), and sessions of roles.
+//! Whose access keys these are: users that the bed makes (the person who installs, with or without
+//! restrictions), and sessions of roles.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +35,8 @@ pub enum Grants {
     Everything,
     /// What these documents allow.
     Documents(Vec<NamedDocument>),
-    /// What the policies of a user of IAM and of their groups allow, as moto holds them when a call is made.
+    /// What the policies of a user of IAM and of their groups allow, as moto holds them when a call
+    /// is made.
     User {
         /// The user's name.
         name: String,
@@ -86,7 +88,8 @@ pub enum Refusal {
     /// The call is not signed.
     #[error("Request is missing Authentication Token")]
     Unsigned,
-    /// Nobody has this access key, it is not active, or the session token is not the one that belongs to it.
+    /// Nobody has this access key, it is not active, or the session token is not the one that
+    /// belongs to it.
     #[error("The security token included in the request is invalid.")]
     Unknown,
     /// The session is over.

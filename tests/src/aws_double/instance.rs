@@ -1,4 +1,5 @@
-//! One instance of the double: everything that a real one would know of its launch, and EC2's states.
+//! One instance of the double: everything that a real one would know of its launch, and EC2's
+//! states.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;

@@ -1,7 +1,9 @@
-//! The instances of the double: the one truth about them, how their states change, and a view that the machine simulator watches.
+//! The instances of the double: the one truth about them, how their states change, and a view that
+//! the machine simulator watches.
 //!
-//! They live here and not in moto, because moto loses what the launch template says (groups, profile, metadata options, volumes), knows no states between
-//! `running` and `terminated`, and scans every tag of the region for every instance it lists: 64 s at 5,000 instances.
+//! They live here and not in moto, because moto loses what the launch template says (groups,
+//! profile, metadata options, volumes), knows no states between `running` and `terminated`, and
+//! scans every tag of the region for every instance it lists: 64 s at 5,000 instances.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -107,7 +109,8 @@ impl InstanceTable {
         self.inner.lock().times = times;
     }
 
-    /// From now on no instance gets these addresses: machines have them that the double does not know as instances.
+    /// From now on no instance gets these addresses: machines have them that the double does not
+    /// know as instances.
     pub fn keep_from(&self, addresses: impl IntoIterator<Item = Ipv4Addr>) {
         self.inner.lock().foreign_addresses.extend(addresses);
     }
@@ -128,9 +131,10 @@ impl InstanceTable {
             .collect()
     }
 
-    /// Up to `wanted` addresses of those that a subnet has (`all`, in order) without those that are `taken`, in turn: what was freed comes again when
-    /// all others have been used. A node is named by its address, and the Node of a machine that is gone stays for a while; and two launches at the
-    /// same time must not get the same.
+    /// Up to `wanted` addresses of those that a subnet has (`all`, in order) without those that are
+    /// `taken`, in turn: what was freed comes again when all others have been used. A node is named
+    /// by its address, and the Node of a machine that is gone stays for a while; and two launches
+    /// at the same time must not get the same.
     pub(super) fn next_addresses(
         &self,
         subnet_id: &str,
@@ -179,8 +183,9 @@ impl InstanceTable {
         });
     }
 
-    /// Begins a change of state (`stopping`, `shutting-down`, `pending` again); returns the state before, or `None` for an unknown instance. Nothing happens
-    /// to an instance that is already on the way there or cannot go there.
+    /// Begins a change of state (`stopping`, `shutting-down`, `pending` again); returns the state
+    /// before, or `None` for an unknown instance. Nothing happens to an instance that is already on
+    /// the way there or cannot go there.
     pub fn begin(&self, id: &str, state: State, reason: Option<(&str, &str)>) -> Option<State> {
         let before = self.get(id)?.state;
         let possible = match state {
@@ -217,7 +222,8 @@ impl InstanceTable {
         inner.changes.push(StateChange { id: id.to_owned(), state });
     }
 
-    /// Makes the changes that are due; returns all changes since the last call, and when the next is due.
+    /// Makes the changes that are due; returns all changes since the last call, and when the next
+    /// is due.
     pub(super) fn advance(&self) -> (Vec<StateChange>, Option<Instant>) {
         let mut inner = self.inner.lock();
         let now = Instant::now();

@@ -1,4 +1,5 @@
-//! Customer managed keys of KMS. moto keeps them with their policies and lets everybody use them; whether somebody may is decided here, by the key's policy.
+//! Customer managed keys of KMS. moto keeps them with their policies and lets everybody use them;
+//! whether somebody may is decided here, by the key's policy.
 //!
 //! Who calls in person also needs the action in their own policies, which is the gate's business.
 

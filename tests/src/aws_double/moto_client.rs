@@ -37,7 +37,8 @@ impl From<MotoUnreachable> for AwsError {
 }
 
 impl MotoClient {
-    /// A client of the server at `base` (`http://127.0.0.1:1234`), whose own calls are made in `region`.
+    /// A client of the server at `base` (`http://127.0.0.1:1234`), whose own calls are made in
+    /// `region`.
     pub fn new(base: impl Into<String>, region: impl Into<String>) -> Self {
         Self {
             base: base.into(),
@@ -52,7 +53,8 @@ impl MotoClient {
         Self { region: region.to_owned(), ..self.clone() }
     }
 
-    /// Forwards a call as it came; moto's answer for an action that it lacks (an HTML page) becomes [`AwsError::not_implemented`].
+    /// Forwards a call as it came; moto's answer for an action that it lacks (an HTML page) becomes
+    /// [`AwsError::not_implemented`].
     pub async fn forward(&self, request: &AwsRequest) -> Result<AwsResponse, AwsError> {
         let uri = match &request.query {
             Some(query) => format!("{}{}?{query}", self.base, request.path),

@@ -1,4 +1,5 @@
-//! Placement groups of the double: made and deleted over EC2's API, used by launches whose parameters name them.
+//! Placement groups of the double: made and deleted over EC2's API, used by launches whose
+//! parameters name them.
 
 use std::collections::BTreeMap;
 

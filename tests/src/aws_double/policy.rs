@@ -1,7 +1,9 @@
-//! Whether IAM policies allow a call: pure, from documents and the call's context, for the gate, trust policies and queue policies.
+//! Whether IAM policies allow a call: pure, from documents and the call's context, for the gate,
+//! trust policies and queue policies.
 //!
-//! The order is IAM's: an explicit `Deny` anywhere wins; otherwise the identity's policies must allow, and so must each boundary that is set.
-//! What no statement allows is denied. The verdict names the statement that decided, so that the gate can tell which statements are needed.
+//! The order is IAM's: an explicit `Deny` anywhere wins; otherwise the identity's policies must
+//! allow, and so must each boundary that is set. What no statement allows is denied. The verdict
+//! names the statement that decided, so that the gate can tell which statements are needed.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +16,8 @@ mod pattern;
 
 pub use pattern::{arn_matches, glob};
 
-/// The facts of a call that conditions can ask for: keys without regard to case, each with its values.
+/// The facts of a call that conditions can ask for: keys without regard to case, each with its
+/// values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Context(BTreeMap<String, Vec<String>>);
 
@@ -157,7 +160,8 @@ pub fn evaluate_resource_policy(
         .map_or(Verdict::NotAllowed, Verdict::Allowed)
 }
 
-/// The first statement of this effect that applies. With a caller it must name them; without, the statement must name nobody.
+/// The first statement of this effect that applies. With a caller it must name them; without, the
+/// statement must name nobody.
 fn matching(
     named: &NamedDocument,
     call: Call<'_>,

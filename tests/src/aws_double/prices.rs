@@ -1,7 +1,9 @@
-//! One price table for the whole double: CreateFleet's choice, spot price history and the Pricing service all answer from it.
+//! One price table for the whole double: CreateFleet's choice, spot price history and the Pricing
+//! service all answer from it.
 //!
-//! On-demand list prices are a table of facts (`prices.tsv`: type, USD per hour); a type that isn't in it gets a price from its size. Spot prices are a share of
-//! the on-demand price that differs by type and zone and is the same in every run. Both can be changed while the bed runs.
+//! On-demand list prices are a table of facts (`prices.tsv`: type, USD per hour); a type that isn't
+//! in it gets a price from its size. Spot prices are a share of the on-demand price that differs by
+//! type and zone and is the same in every run. Both can be changed while the bed runs.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,8 +1,10 @@
-//! The typed form of one AWS API call: which service, region, caller and action, and its parameters, whatever the wire protocol.
+//! The typed form of one AWS API call: which service, region, caller and action, and its
+//! parameters, whatever the wire protocol.
 //!
-//! moto and we route by the credential scope of the SigV4 signature (`Authorization` header, or `X-Amz-Credential` of a presigned URL) and not by host,
-//! so that one loopback port serves every service without TLS. Where the call itself tells its service (by its target, version or path), that counts: a signature for another
-//! service is then refused (see [`super::signature`]).
+//! moto and we route by the credential scope of the SigV4 signature (`Authorization` header, or
+//! `X-Amz-Credential` of a presigned URL) and not by host, so that one loopback port serves every
+//! service without TLS. Where the call itself tells its service (by its target, version or path),
+//! that counts: a signature for another service is then refused (see [`super::signature`]).
 
 use std::collections::BTreeMap;
 
@@ -23,9 +25,11 @@ pub enum Protocol {
     Ec2,
     /// IAM, STS and the old form of SQS: form parameters in, XML out, errors in `<ErrorResponse>`.
     Query,
-    /// SQS, EventBridge, SSM, Pricing: `X-Amz-Target` and JSON; the number is the minor version of the content type (`1.0` or `1.1`).
+    /// SQS, EventBridge, SSM, Pricing: `X-Amz-Target` and JSON; the number is the minor version of
+    /// the content type (`1.0` or `1.1`).
     Json(u8),
-    /// EKS and other REST services: method and path, JSON bodies, errors named by the header `x-amzn-ErrorType`.
+    /// EKS and other REST services: method and path, JSON bodies, errors named by the header
+    /// `x-amzn-ErrorType`.
     RestJson,
 }
 
@@ -43,7 +47,8 @@ pub struct Credential {
 pub struct AwsRequest {
     /// Request ID: in the call log and in answers.
     pub id: String,
-    /// The service's signing name: `ec2`, `iam`, `sts`, `sqs`, `events`, `ssm`, `pricing`, `eks`, `eks-auth`; empty when nothing says which.
+    /// The service's signing name: `ec2`, `iam`, `sts`, `sqs`, `events`, `ssm`, `pricing`, `eks`,
+    /// `eks-auth`; empty when nothing says which.
     pub service: String,
     /// The region of the credential scope; the bed's own for unsigned calls.
     pub region: String,
@@ -51,7 +56,8 @@ pub struct AwsRequest {
     pub credential: Option<Credential>,
     /// How it is encoded.
     pub protocol: Protocol,
-    /// The action's name as in IAM and CloudTrail: `DescribeInstances`, `CreateAccessEntry`; `GET /path` for REST calls that we do not know.
+    /// The action's name as in IAM and CloudTrail: `DescribeInstances`, `CreateAccessEntry`; `GET
+    /// /path` for REST calls that we do not know.
     pub action: String,
     /// HTTP method.
     pub method: Method,
@@ -70,7 +76,8 @@ pub struct AwsRequest {
 }
 
 impl AwsRequest {
-    /// Reads a call. Never fails: what can't be told stays empty, and is then answered as AWS does (`MissingAction`, `MissingAuthenticationToken`).
+    /// Reads a call. Never fails: what can't be told stays empty, and is then answered as AWS does
+    /// (`MissingAction`, `MissingAuthenticationToken`).
     pub fn read(
         method: Method,
         uri: &Uri,
@@ -141,7 +148,8 @@ impl AwsRequest {
         header(&self.headers, name)
     }
 
-    /// The path's segments, split first and percent-decoded then: an ARN with a slash stays one segment.
+    /// The path's segments, split first and percent-decoded then: an ARN with a slash stays one
+    /// segment.
     pub fn segments(&self) -> Vec<String> {
         segments(&self.path)
     }
@@ -151,7 +159,8 @@ impl AwsRequest {
         self.params.get("DryRun").is_some_and(|value| value.eq_ignore_ascii_case("true"))
     }
 
-    /// The tags that the call puts on what it makes or on existing resources, whatever the service: `(resource type or empty, key, value)`.
+    /// The tags that the call puts on what it makes or on existing resources, whatever the service:
+    /// `(resource type or empty, key, value)`.
     pub fn request_tags(&self) -> Vec<(String, String, String)> {
         let mut tags = Vec::new();
         for spec in self.params.structs("TagSpecification") {
@@ -187,7 +196,8 @@ impl AwsRequest {
     }
 }
 
-/// Decoded parameters of a query string or form, with AWS's ways to flatten lists (`Name.1`) and structures (`Name.1.Field`).
+/// Decoded parameters of a query string or form, with AWS's ways to flatten lists (`Name.1`) and
+/// structures (`Name.1.Field`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Params(BTreeMap<String, String>);
 
@@ -241,7 +251,8 @@ impl Params {
         found.into_iter().map(|(_, value)| value).collect()
     }
 
-    /// The structures `name.1.*`, `name.2.*`, …, in order of the index, each with names relative to itself.
+    /// The structures `name.1.*`, `name.2.*`, …, in order of the index, each with names relative to
+    /// itself.
     pub fn structs(&self, name: &str) -> Vec<Self> {
         let mut found: BTreeMap<u32, Self> = BTreeMap::new();
         for (rest, value) in self.below(name) {

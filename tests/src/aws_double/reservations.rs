@@ -1,4 +1,5 @@
-//! Capacity reservations of the double: made and ended by the control, used by launches whose templates name them.
+//! Capacity reservations of the double: made and ended by the control, used by launches whose
+//! templates name them.
 
 use std::collections::BTreeMap;
 

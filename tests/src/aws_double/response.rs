@@ -60,7 +60,8 @@ impl AwsResponse {
         ))
     }
 
-    /// The answer of a query-protocol action (IAM, STS): `<{action}Response><{action}Result>` around `inner`.
+    /// The answer of a query-protocol action (IAM, STS): `<{action}Response><{action}Result>`
+    /// around `inner`.
     pub fn query(request: &AwsRequest, inner: &str) -> Self {
         let action = &request.action;
         let namespace = namespace(&request.service);
@@ -92,7 +93,8 @@ impl AwsResponse {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{code}: {message}")]
 pub struct AwsError {
-    /// The code as the protocol's documents name it (`InvalidInstanceID.NotFound`, `ResourceNotFoundException`).
+    /// The code as the protocol's documents name it (`InvalidInstanceID.NotFound`,
+    /// `ResourceNotFoundException`).
     pub code: String,
     /// The message.
     pub message: String,
@@ -103,7 +105,8 @@ pub struct AwsError {
 }
 
 impl AwsError {
-    /// An error with the usual HTTP status of its code (400 unless it is a refusal, a throttle or a failure).
+    /// An error with the usual HTTP status of its code (400 unless it is a refusal, a throttle or a
+    /// failure).
     pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
         let code = code.into();
         let status = match code.as_str() {
@@ -144,7 +147,8 @@ impl AwsError {
         self
     }
 
-    /// The double lacks an action: a status and a code that no client retries or takes for a missing resource.
+    /// The double lacks an action: a status and a code that no client retries or takes for a
+    /// missing resource.
     pub fn not_implemented(request: &AwsRequest) -> Self {
         Self::new(
             "NotImplementedInDouble",

@@ -1,4 +1,5 @@
-//! Changes to answers: what neither moto nor the gateway can be brought to hold, such as a quota that is used up, a zone of another kind, or a clock that is wrong.
+//! Changes to answers: what neither moto nor the gateway can be brought to hold, such as a quota
+//! that is used up, a zone of another kind, or a clock that is wrong.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +20,8 @@ pub struct Rewrite {
     /// The whole body, instead of what it would be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
-    /// Of an XML body: texts by their path below the root, such as `imagesSet/item/name`. Each is set wherever the path leads, in every item of a list;
-    /// what is missing is added.
+    /// Of an XML body: texts by their path below the root, such as `imagesSet/item/name`. Each is
+    /// set wherever the path leads, in every item of a list; what is missing is added.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub texts: BTreeMap<String, String>,
     /// Of a JSON body: what is put into it, object by object.

@@ -1,4 +1,5 @@
-//! What an account holds before anybody installs anything: a VPC with three private subnets, security groups of an EKS cluster, and the role of EC2 Spot.
+//! What an account holds before anybody installs anything: a VPC with three private subnets,
+//! security groups of an EKS cluster, and the role of EC2 Spot.
 //!
 //! Discovery tags are for the installer to set.
 
@@ -36,7 +37,8 @@ pub fn subnet(zone: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 0, third, 0)
 }
 
-/// Makes the network of a cluster. The account's service-linked role of EC2 Spot is made if it isn't there.
+/// Makes the network of a cluster. The account's service-linked role of EC2 Spot is made if it
+/// isn't there.
 pub async fn network(aws_state: &AwsState, cluster: &str) -> Result<Seed, AwsError> {
     let moto = aws_state.moto();
     match create_spot_role(aws_state).await {
@@ -101,7 +103,8 @@ pub async fn network(aws_state: &AwsState, cluster: &str) -> Result<Seed, AwsErr
     Ok(Seed { vpc_id, subnet_ids, cluster_security_group_id, node_security_group_id })
 }
 
-/// Names for instances, and a default route to a NAT gateway: the VPC's main route table, which all subnets use, has neither in a new VPC.
+/// Names for instances, and a default route to a NAT gateway: the VPC's main route table, which all
+/// subnets use, has neither in a new VPC.
 async fn way_out(aws_state: &AwsState, vpc_id: &str, subnet_id: &str) -> Result<(), AwsError> {
     let moto = aws_state.moto();
     let names = [("VpcId", vpc_id), ("EnableDnsHostnames.Value", "true")];

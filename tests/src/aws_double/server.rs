@@ -73,7 +73,8 @@ impl Server {
         }
     }
 
-    /// Moves instances on, until told to stop; what changed goes to [`Server::announce`], so that slow queues don't hold instances up.
+    /// Moves instances on, until told to stop; what changed goes to [`Server::announce`], so that
+    /// slow queues don't hold instances up.
     pub(super) async fn tick(
         aws_state: Arc<AwsState>,
         announced: mpsc::UnboundedSender<Vec<StateChange>>,
@@ -98,7 +99,8 @@ impl Server {
         }
     }
 
-    /// Announces changes of state through the region's rules, in order, until nobody sends more or told to stop.
+    /// Announces changes of state through the region's rules, in order, until nobody sends more or
+    /// told to stop.
     pub(super) async fn announce(
         aws_state: Arc<AwsState>,
         mut changed: mpsc::UnboundedReceiver<Vec<StateChange>>,

@@ -16,10 +16,12 @@ pub trait Service: Send + Sync + 'static {
     /// Its name, for logs.
     fn name(&self) -> &'static str;
 
-    /// Whether it answers this call. The first service that says yes gets the call; what nobody wants goes to moto.
+    /// Whether it answers this call. The first service that says yes gets the call; what nobody
+    /// wants goes to moto.
     fn handles(&self, request: &AwsRequest) -> bool;
 
-    /// Answers a call that was authenticated and authorised. Errors are rendered by the gateway in the call's protocol.
+    /// Answers a call that was authenticated and authorised. Errors are rendered by the gateway in
+    /// the call's protocol.
     fn call<'a>(
         &'a self,
         request: &'a AwsRequest,
@@ -28,7 +30,8 @@ pub trait Service: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<AwsResponse, AwsError>>;
 }
 
-/// A route of the gateway that is no AWS API call: the container credential endpoint, the token webhook.
+/// A route of the gateway that is no AWS API call: the container credential endpoint, the token
+/// webhook.
 pub trait Endpoint: Send + Sync + 'static {
     /// Whether it answers requests to this path.
     fn handles(&self, path: &str) -> bool;
@@ -53,7 +56,8 @@ pub(super) fn json_response(status: u16, body: &Value) -> Response<Bytes> {
 /// Who makes a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
-    /// `arn:aws:sts::…:assumed-role/Role/session`, `arn:aws:iam::…:user/name`; the empty text for callers of unsigned actions.
+    /// `arn:aws:sts::…:assumed-role/Role/session`, `arn:aws:iam::…:user/name`; the empty text for
+    /// callers of unsigned actions.
     pub arn: String,
     /// Account ID.
     pub account: String,
@@ -96,7 +100,8 @@ pub trait Gate: Send + Sync + 'static {
         aws_state: &'a AwsState,
     ) -> BoxFuture<'a, Result<Principal, AwsError>>;
 
-    /// Whether they may make it. Resolves the resources that the call touches by itself, from the request and the state.
+    /// Whether they may make it. Resolves the resources that the call touches by itself, from the
+    /// request and the state.
     fn authorise<'a>(
         &'a self,
         principal: &'a Principal,

@@ -1,7 +1,9 @@
-//! AWS Signature Version 4: whether a call was signed with the secret of its access key, for the service and the region that it was sent to.
+//! AWS Signature Version 4: whether a call was signed with the secret of its access key, for the
+//! service and the region that it was sent to.
 //!
-//! What a signature covers is told by the call itself (`SignedHeaders`), so every program's way to sign is understood. The age of a signature is not looked at: a
-//! machine that slept has another time than a bed that ran on it, and its programs could never call again.
+//! What a signature covers is told by the call itself (`SignedHeaders`), so every program's way to
+//! sign is understood. The age of a signature is not looked at: a machine that slept has another
+//! time than a bed that ran on it, and its programs could never call again.
 
 use std::fmt::Write as _;
 
@@ -276,8 +278,9 @@ impl Signature {
     }
 }
 
-/// Whether the double answers for a region. It stands for the endpoints of the bed's own. The programs' SDKs send all calls to it, so those of global services
-/// come with whatever region the program is in.
+/// Whether the double answers for a region. It stands for the endpoints of the bed's own. The
+/// programs' SDKs send all calls to it, so those of global services come with whatever region the
+/// program is in.
 fn is_served(service: &str, region: &str, own: &str) -> bool {
     match service {
         "iam" | "sts" => Partition::of_region(region) == Partition::of_region(own),
@@ -325,7 +328,8 @@ pub fn sign(
     added
 }
 
-/// The path as all services but S3 sign it: normalised, and what is encoded already encoded once more.
+/// The path as all services but S3 sign it: normalised, and what is encoded already encoded once
+/// more.
 fn canonical_path(path: &str) -> String {
     let mut segments: Vec<&str> = Vec::new();
     for segment in path.split('/') {

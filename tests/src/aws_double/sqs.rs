@@ -1,5 +1,5 @@
-//! SQS where moto differs: the name of a deleted queue rests for a while when eventual consistency is on, and messages of an encrypted queue are only for those
-//! who may use its key.
+//! SQS where moto differs: the name of a deleted queue rests for a while when eventual consistency
+//! is on, and messages of an encrypted queue are only for those who may use its key.
 
 use futures::future::BoxFuture;
 use serde_json::json;
@@ -55,7 +55,8 @@ impl Service for Sqs {
     }
 }
 
-/// What a call on messages of an encrypted queue does with its key; `None` for calls that touch no message.
+/// What a call on messages of an encrypted queue does with its key; `None` for calls that touch no
+/// message.
 pub(super) fn key_actions(action: &str) -> Option<&'static [&'static str]> {
     match action {
         "SendMessage" | "SendMessageBatch" => Some(&kms::ENCRYPT),

@@ -1,4 +1,5 @@
-//! SSM's public parameters for EKS, Bottlerocket and Windows images, from the table of [`amis`](super::amis). Other parameters are moto's.
+//! SSM's public parameters for EKS, Bottlerocket and Windows images, from the table of
+//! [`amis`](super::amis). Other parameters are moto's.
 
 use futures::future::BoxFuture;
 use serde_json::{Value, json};

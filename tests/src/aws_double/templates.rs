@@ -1,6 +1,8 @@
-//! Launch templates: kept here as the parameters that made them, so that a launch uses exactly what was asked for, and lists are complete.
+//! Launch templates: kept here as the parameters that made them, so that a launch uses exactly what
+//! was asked for, and lists are complete.
 //!
-//! moto answers only the first 15 templates, without a token for the rest, and appends the template's own tags to those of its instances.
+//! moto answers only the first 15 templates, without a token for the rest, and appends the
+//! template's own tags to those of its instances.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +25,8 @@ pub struct Template {
     pub created_by: String,
     /// The version that `$Default` means.
     pub default_version: u64,
-    /// The `LaunchTemplateData.*` parameters of each version, with names relative to it; version 1 first.
+    /// The `LaunchTemplateData.*` parameters of each version, with names relative to it; version 1
+    /// first.
     pub versions: Vec<Params>,
     /// The client token of the request that made it.
     pub client_token: String,
@@ -37,7 +40,8 @@ impl Template {
         self.versions.len() as u64
     }
 
-    /// The version that `text` names (`$Latest`, `$Default`, a number; nothing means the default), and its data.
+    /// The version that `text` names (`$Latest`, `$Default`, a number; nothing means the default),
+    /// and its data.
     pub fn version(&self, text: Option<&str>) -> Result<(u64, &Params), AwsError> {
         let number = match text {
             None | Some("$Default" | "") => self.default_version,

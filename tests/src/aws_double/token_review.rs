@@ -1,7 +1,9 @@
-//! EKS authentication: turns a `k8s-aws-v1.` token into a Kubernetes user, for the API server's webhook.
+//! EKS authentication: turns a `k8s-aws-v1.` token into a Kubernetes user, for the API server's
+//! webhook.
 //!
-//! Such a token is a presigned `sts:GetCallerIdentity` URL. Its signature covers the cluster's name, so a token for one cluster is no good for another. Who signed it is
-//! looked up in the access entries, and in the ConfigMap `kube-system/aws-auth` where the cluster still uses it.
+//! Such a token is a presigned `sts:GetCallerIdentity` URL. Its signature covers the cluster's
+//! name, so a token for one cluster is no good for another. Who signed it is looked up in the
+//! access entries, and in the ConfigMap `kube-system/aws-auth` where the cluster still uses it.
 
 use std::sync::Arc;
 
@@ -70,7 +72,8 @@ impl Authenticator {
         Self { identities, eks, aws_auth: AwsAuth::default() }
     }
 
-    /// The ConfigMap `kube-system/aws-auth`, as last seen; have it followed once the API server runs.
+    /// The ConfigMap `kube-system/aws-auth`, as last seen; have it followed once the API server
+    /// runs.
     pub fn aws_auth(&self) -> &AwsAuth {
         &self.aws_auth
     }
@@ -232,8 +235,10 @@ impl Endpoint for Authenticator {
     }
 }
 
-/// The groups of an entry's own, and those that stand for its access policies. EKS has an authorizer for access policies; here they are groups: for the administrator
-/// of the cluster the one that may do everything, for the others `eks:access-policy:<name>`, to be bound by [`policy_bindings`].
+/// The groups of an entry's own, and those that stand for its access policies. EKS has an
+/// authorizer for access policies; here they are groups: for the administrator of the cluster the
+/// one that may do everything, for the others `eks:access-policy:<name>`, to be bound by
+/// [`policy_bindings`].
 fn groups(entry: &AccessEntry) -> Vec<String> {
     let of_policies =
         entry.policies.iter().filter(|policy| policy.namespaces.is_empty()).map(|policy| {
@@ -251,7 +256,8 @@ pub fn token(credentials: &Credentials, region: &str, cluster: &str, now: Timest
     format!("{PREFIX}{}", presigned::Request::sign(credentials, region, cluster, now))
 }
 
-/// The role bindings by which the groups of access policies get their rights; the bed applies them once.
+/// The role bindings by which the groups of access policies get their rights; the bed applies them
+/// once.
 pub fn policy_bindings() -> Vec<ClusterRoleBinding> {
     [
         ("AmazonEKSAdminPolicy", "admin"),

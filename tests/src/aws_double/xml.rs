@@ -5,7 +5,8 @@ use std::fmt;
 use quick_xml::Reader;
 use quick_xml::events::Event;
 
-/// One element: its name without namespace prefix, its text (of leaves) and its children in order. Attributes are dropped, except `xmlns`.
+/// One element: its name without namespace prefix, its text (of leaves) and its children in order.
+/// Attributes are dropped, except `xmlns`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Element {
     /// Local name.

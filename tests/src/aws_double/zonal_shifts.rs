@@ -1,6 +1,8 @@
-//! AWS Application Recovery Controller (ARC): which zones the traffic of the bed's cluster is moved away from. moto does not have it.
+//! AWS Application Recovery Controller (ARC): which zones the traffic of the bed's cluster is moved
+//! away from. moto does not have it.
 //!
-//! The cluster is a managed resource of ARC while EKS says so (`zonalShiftConfig`). A shift of a person's has an end and goes before an autoshift of AWS's, which has none.
+//! The cluster is a managed resource of ARC while EKS says so (`zonalShiftConfig`). A shift of a
+//! person's has an end and goes before an autoshift of AWS's, which has none.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

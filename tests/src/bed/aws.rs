@@ -1,4 +1,5 @@
-//! The AWS side of a bed: the double behind its gateway, the cluster as EKS knows it, and the machines of its instances.
+//! The AWS side of a bed: the double behind its gateway, the cluster as EKS knows it, and the
+//! machines of its instances.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -114,7 +115,8 @@ impl Aws {
         Ok(Self { gateway, guard, control, machines, seed: None, tasks: JoinSet::new() })
     }
 
-    /// Makes the control plane an EKS cluster of the account: its network, its node group, who may get in; and starts the machines.
+    /// Makes the control plane an EKS cluster of the account: its network, its node group, who may
+    /// get in; and starts the machines.
     pub(super) async fn join(
         &mut self,
         config: &BedConfig,
@@ -273,7 +275,8 @@ async fn system_role(aws_state: &AwsState) -> Result<String, AwsError> {
     arn.ok_or_else(|| AwsError::new("InternalError", "moto made a role without an ARN"))
 }
 
-/// What an EKS cluster has beside what Kubernetes itself makes: the service of its DNS, and the rights of access policies.
+/// What an EKS cluster has beside what Kubernetes itself makes: the service of its DNS, and the
+/// rights of access policies.
 async fn furnish(client: Client) -> Result<(), AwsStartError> {
     let parameters = PatchParams::apply("eks").force();
     let dns = json!({
@@ -316,8 +319,8 @@ impl PodIdentity for Associations {
     }
 }
 
-/// The machines' part of the control API, `/_bed/machines`: `GET` tells why machines have not joined, `POST` changes delays and sets
-/// faults, `DELETE` ends all faults.
+/// The machines' part of the control API, `/_bed/machines`: `GET` tells why machines have not
+/// joined, `POST` changes delays and sets faults, `DELETE` ends all faults.
 struct MachineControl {
     machines: Arc<OnceLock<Simulator>>,
 }

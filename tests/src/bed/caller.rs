@@ -1,4 +1,5 @@
-//! AWS calls of the bed's administrator, through the gateway as anybody's: for tests that prepare an account or look at it.
+//! AWS calls of the bed's administrator, through the gateway as anybody's: for tests that prepare
+//! an account or look at it.
 
 use axum::body::Bytes;
 use http::{Method, Request, Uri};

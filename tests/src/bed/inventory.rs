@@ -13,8 +13,9 @@ use super::aws::Aws;
 
 type Items = Vec<(String, String)>;
 
-/// Lists roles with their policies, instance profiles, policies, identity providers with their audiences, queues, rules, launch templates, instances, tags, access entries and Pod
-/// Identity associations.
+/// Lists roles with their policies, instance profiles, policies, identity providers with their
+/// audiences, queues, rules, launch templates, instances, tags, access entries and Pod Identity
+/// associations.
 pub(super) async fn list(aws: &Aws) -> Result<Items, AwsError> {
     let aws_state = aws.gateway().state();
     let mut items = iam(aws_state).await?;

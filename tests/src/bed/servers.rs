@@ -1,4 +1,5 @@
-//! The servers of a bed: started in parallel where they can be, each told of the others, and stopped in order.
+//! The servers of a bed: started in parallel where they can be, each told of the others, and
+//! stopped in order.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -110,7 +111,8 @@ impl Start<'_> {
         std::fs::create_dir_all(&pods)
             .map_err(|source| BedError::Directory { path: Some(pods.clone()), source })?;
         let mut images = self.config.images.clone();
-        // Also without the workspace's programs somebody may install Tenon. If its program is not built then, the pod's status names the missing file.
+        // Also without the workspace's programs somebody may install Tenon. If its program is not
+        // built then, the pod's status names the missing file.
         let operator = self.tenon.cloned().or_else(TenonPrograms::place);
         images.extend(operator.map(|programs| Image {
             name: "tenon-operator".to_owned(),

@@ -1,4 +1,5 @@
-//! Who may talk to the control plane: the administrator's token, the keys of service account tokens, and the kubeconfig files.
+//! Who may talk to the control plane: the administrator's token, the keys of service account
+//! tokens, and the kubeconfig files.
 
 use std::path::{Path, PathBuf};
 

@@ -46,7 +46,8 @@ pub(super) fn api_server(config: &ControlPlaneConfig, etcd_port: u16, port: u16)
             credentials::certificate_file(dir).parent().expect("a file in it").display()
         ),
         format!("--service-account-issuer={issuer}"),
-        // Tokens for other audiences (`sts.amazonaws.com`, `pods.eks.amazonaws.com`) are issued and reviewed, but open nothing here.
+        // Tokens for other audiences (`sts.amazonaws.com`, `pods.eks.amazonaws.com`) are issued and
+        // reviewed, but open nothing here.
         format!("--api-audiences={issuer},https://kubernetes.default.svc"),
         format!("--service-account-key-file={}", credentials::public_key_file(dir).display()),
         format!(
@@ -54,7 +55,8 @@ pub(super) fn api_server(config: &ControlPlaneConfig, etcd_port: u16, port: u16)
             credentials::private_key_file(dir).display()
         ),
         "--authorization-mode=Node,RBAC".to_owned(),
-        // The addresses in the VPC lead nowhere; the kubelet of the system nodes listens on loopback.
+        // The addresses in the VPC lead nowhere; the kubelet of the system nodes listens on
+        // loopback.
         "--kubelet-preferred-address-types=ExternalIP".to_owned(),
         format!("--token-auth-file={}", credentials::tokens_file(dir).display()),
         format!("--service-cluster-ip-range={SERVICE_CIDR}"),

@@ -1,8 +1,10 @@
-//! The programs of the control plane: found in the cache or in `KUBEBUILDER_ASSETS`, else built from the Go module in
-//! `tests/control-plane` by the machine's Go. The registry is built in the same way from a module of its own, `tests/registry`.
+//! The programs of the control plane: found in the cache or in `KUBEBUILDER_ASSETS`, else built
+//! from the Go module in `tests/control-plane` by the machine's Go. The registry is built in the
+//! same way from a module of its own, `tests/registry`.
 //!
-//! They are kept in `control-plane/<hash>/` of the cache, where the hash covers go.mod and go.sum: another set of versions gets another
-//! directory, and a program that is there is complete (it is built under another name and then renamed).
+//! They are kept in `control-plane/<hash>/` of the cache, where the hash covers go.mod and go.sum:
+//! another set of versions gets another directory, and a program that is there is complete (it is
+//! built under another name and then renamed).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -60,7 +62,8 @@ pub enum Program {
 }
 
 impl Program {
-    /// All programs, in the order in which they are built: what the bed can't start without comes first.
+    /// All programs, in the order in which they are built: what the bed can't start without comes
+    /// first.
     pub const ALL: [Self; 7] = [
         Self::Etcd,
         Self::ApiServer,
@@ -143,7 +146,8 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Finds all programs, and builds what is missing; of beds that start at the same time, one builds and the others wait.
+    /// Finds all programs, and builds what is missing; of beds that start at the same time, one
+    /// builds and the others wait.
     ///
     /// # Errors
     /// When Go is missing or a build fails.
@@ -163,7 +167,8 @@ impl Programs {
         Ok(Self { paths })
     }
 
-    /// The programs that would have to be built now, with their build times in seconds on two cores with an empty cache.
+    /// The programs that would have to be built now, with their build times in seconds on two cores
+    /// with an empty cache.
     ///
     /// # Errors
     /// When there is no place for the cache.

@@ -156,7 +156,8 @@ pub(crate) fn is_ready(pod: &Pod) -> bool {
     ready && pod.metadata.deletion_timestamp.is_none()
 }
 
-/// How many of the workload's pods are ready; as an error while it is another number than `wanted`, and no other pod may be left.
+/// How many of the workload's pods are ready; as an error while it is another number than `wanted`,
+/// and no other pod may be left.
 pub(super) async fn all_ready(client: &Client, wanted: usize) -> crate::wait::Look {
     let pods = pods(client).await?;
     let ready = pods.iter().filter(|pod| is_ready(pod)).count();

@@ -12,9 +12,9 @@ pub(super) struct Pair {
     pub(super) node_class: Value,
 }
 
-/// What changes: the cluster's name in the discovery tags, the zones, the node role that the installer made instead of an instance profile
-/// that somebody else made, and, so that the demo does not take an hour, a short `consolidateAfter` and no budget that rests in
-/// working hours.
+/// What changes: the cluster's name in the discovery tags, the zones, the node role that the
+/// installer made instead of an instance profile that somebody else made, and, so that the demo
+/// does not take an hour, a short `consolidateAfter` and no budget that rests in working hours.
 pub(super) fn pair(cluster: &str, zones: &[String], role: &str) -> Pair {
     let parse =
         |text: &str| -> Value { serde_saphyr::from_str(text).expect("the fixture is YAML") };

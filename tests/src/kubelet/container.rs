@@ -1,4 +1,5 @@
-//! One container's life: created when its configuration is complete, started, probed, restarted with back-off, ended on request.
+//! One container's life: created when its configuration is complete, started, probed, restarted
+//! with back-off, ended on request.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -20,7 +21,8 @@ use super::probes::{Prober, Streak};
 use super::{Running, Shared};
 use crate::process::{Process, ProcessSpec};
 
-/// The first restart is immediate; then the waits double from one second to a minute (Kubernetes' ReduceDefaultCrashLoopBackOffDecay).
+/// The first restart is immediate; then the waits double from one second to a minute (Kubernetes'
+/// ReduceDefaultCrashLoopBackOffDecay).
 const FIRST_BACK_OFF: Duration = Duration::from_secs(1);
 const LAST_BACK_OFF: Duration = Duration::from_mins(1);
 /// A container that ran this long starts from the first back-off again.

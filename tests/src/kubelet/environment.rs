@@ -1,5 +1,5 @@
-//! The variables of a container, as a kubelet resolves them: what the cluster gives to every container, then `envFrom`, then `env` with
-//! `$(NAME)` references; later ones win.
+//! The variables of a container, as a kubelet resolves them: what the cluster gives to every
+//! container, then `envFrom`, then `env` with `$(NAME)` references; later ones win.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;

@@ -1,7 +1,9 @@
-//! What EKS' identity webhooks add to a pod: the variables and the token by which an AWS SDK finds the pod's role.
+//! What EKS' identity webhooks add to a pod: the variables and the token by which an AWS SDK finds
+//! the pod's role.
 //!
-//! In EKS these are added when the pod is admitted; here when it starts on a system node, moments later. As there, a variable that the
-//! container sets itself stays, and an association or annotation that comes later needs new pods.
+//! In EKS these are added when the pod is admitted; here when it starts on a system node, moments
+//! later. As there, a variable that the container sets itself stays, and an association or
+//! annotation that comes later needs new pods.
 
 use std::collections::BTreeMap;
 
@@ -35,8 +37,9 @@ pub enum Identity {
 pub const POD_IDENTITY_AUDIENCE: &str = "pods.eks.amazonaws.com";
 
 impl Identity {
-    /// The identity of a service account, by its annotations and by whether it has a Pod Identity association. If it has both, both
-    /// webhooks would act; an SDK prefers the web identity, and so do we.
+    /// The identity of a service account, by its annotations and by whether it has a Pod Identity
+    /// association. If it has both, both webhooks would act; an SDK prefers the web identity, and
+    /// so do we.
     pub fn of(
         annotations: &BTreeMap<String, String>,
         associated: bool,

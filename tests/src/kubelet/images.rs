@@ -1,5 +1,6 @@
-//! Images of a registry on loopback: pulled, every part checked against its digest, and unpacked once, as a container runtime does. A container of such an
-//! image runs in these files and no others.
+//! Images of a registry on loopback: pulled, every part checked against its digest, and unpacked
+//! once, as a container runtime does. A container of such an image runs in these files and no
+//! others.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -36,7 +37,8 @@ impl Images {
         Self { dir, pulled: Mutex::default() }
     }
 
-    /// An image by the name that a container has for it; `None` if it is of no registry on loopback. It is pulled at most once.
+    /// An image by the name that a container has for it; `None` if it is of no registry on
+    /// loopback. It is pulled at most once.
     pub(super) async fn get(&self, image: &str) -> Result<Option<Arc<Pulled>>, ConfigError> {
         let Ok(reference) = image.parse::<Reference>() else { return Ok(None) };
         if !reference.is_on_loopback() {

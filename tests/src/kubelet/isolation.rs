@@ -1,9 +1,12 @@
-//! How a process gets its container's files: a mount namespace of its own where the system allows one, else rewritten paths.
+//! How a process gets its container's files: a mount namespace of its own where the system allows
+//! one, else rewritten paths.
 //!
-//! In a namespace the container's volumes are bound to their mount paths, so that the program reads its service account from
-//! `/var/run/secrets/kubernetes.io/serviceaccount` as everywhere; `/run` is a fresh file system there, and the host name is the
-//! pod's. Root may make one, and other users where user namespaces are allowed. Elsewhere a path below a mount path, at the start of an
-//! argument or of a variable's value, is replaced by the volume's path on this machine, and `KUBECONFIG` stands for the service account.
+//! In a namespace the container's volumes are bound to their mount paths, so that the program reads
+//! its service account from `/var/run/secrets/kubernetes.io/serviceaccount` as everywhere; `/run`
+//! is a fresh file system there, and the host name is the pod's. Root may make one, and other users
+//! where user namespaces are allowed. Elsewhere a path below a mount path, at the start of an
+//! argument or of a variable's value, is replaced by the volume's path on this machine, and
+//! `KUBECONFIG` stands for the service account.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -32,8 +35,9 @@ shift
 exec "$@"
 "#;
 
-/// The same for a container with a root of its own: `$1` is the host name, `$2` the root, `$3` user and group; then as above. What a runtime adds to an image
-/// is there, and nothing can be written but volumes, `/run` and the devices' own file system.
+/// The same for a container with a root of its own: `$1` is the host name, `$2` the root, `$3` user
+/// and group; then as above. What a runtime adds to an image is there, and nothing can be written
+/// but volumes, `/run` and the devices' own file system.
 const ROOTED_SCRIPT: &str = r#"
 set -e
 path=$PATH PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
@@ -139,7 +143,8 @@ impl Isolation {
                 let mut all: Vec<OsString> = flags.iter().map(Into::into).collect();
                 all.extend(["/bin/sh", "-c", SCRIPT, "sh", hostname].map(Into::into));
                 let mut mounts: Vec<&Mount> = mounts.iter().collect();
-                // Outer before inner; and /tmp last of all, because it hides the sources, which are in the temporary directory.
+                // Outer before inner; and /tmp last of all, because it hides the sources, which are
+                // in the temporary directory.
                 mounts.sort_by_key(|mount| {
                     (mount.path.starts_with("/tmp"), mount.path.components().count())
                 });
@@ -158,8 +163,9 @@ impl Isolation {
         }
     }
 
-    /// The command that runs `program`, a path inside of `root`, with its volumes, and without anything else of this machine. Where no namespace can be made,
-    /// the program is run where it lies.
+    /// The command that runs `program`, a path inside of `root`, with its volumes, and without
+    /// anything else of this machine. Where no namespace can be made, the program is run where it
+    /// lies.
     pub fn command_in(
         &self,
         root: Root<'_>,
@@ -189,8 +195,8 @@ impl Isolation {
         Invocation { program: "unshare".into(), args: all }
     }
 
-    /// A kubeconfig that stands for the in-cluster configuration where the service account's files are not at their place; `None` where
-    /// they are, or if the container has no service account.
+    /// A kubeconfig that stands for the in-cluster configuration where the service account's files
+    /// are not at their place; `None` where they are, or if the container has no service account.
     pub fn kubeconfig(&self, mounts: &[Mount], api_server: &str) -> Option<serde_json::Value> {
         let account = mounts.iter().find(|mount| mount.path == Path::new(SERVICE_ACCOUNT))?;
         match self {
@@ -217,7 +223,8 @@ impl Isolation {
     }
 }
 
-/// Replaces a mount path at the start of `text`, or after the first `=` (`--config=/etc/x`), by its source.
+/// Replaces a mount path at the start of `text`, or after the first `=` (`--config=/etc/x`), by its
+/// source.
 fn rewrite(text: &str, mounts: &[Mount]) -> String {
     let start = if text.starts_with('-') { text.find('=').map_or(0, |at| at + 1) } else { 0 };
     let (flag, path) = text.split_at(start);
@@ -269,7 +276,8 @@ mod tests {
         let mounts =
             [Mount { source: dir.path().into(), path: "/var/run/secrets/of-a-test".into() }];
         let isolation = Isolation::detect().await;
-        // Where no namespace can be made, the argument is rewritten, and `cat` finds the file all the same.
+        // Where no namespace can be made, the argument is rewritten, and `cat` finds the file all
+        // the same.
         let args = ["/var/run/secrets/of-a-test/token".to_owned()];
         let command = isolation.command(Path::new("/bin/cat"), &args, &mounts, "host-1");
         let output =

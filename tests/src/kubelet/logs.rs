@@ -1,4 +1,5 @@
-//! What the API server asks a kubelet for when somebody wants the logs of a pod: `/containerLogs/<namespace>/<pod>/<container>`, over TLS on loopback.
+//! What the API server asks a kubelet for when somebody wants the logs of a pod:
+//! `/containerLogs/<namespace>/<pod>/<container>`, over TLS on loopback.
 
 use std::io;
 use std::path::{Path, PathBuf};

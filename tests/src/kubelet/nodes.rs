@@ -29,7 +29,8 @@ pub struct SystemNode {
     pub instance_type: String,
     /// Labels beside Kubernetes' own.
     pub labels: BTreeMap<String, String>,
-    /// Whether it is kept for critical add-ons by the taint `CriticalAddonsOnly`, so that other pods need nodes of their own.
+    /// Whether it is kept for critical add-ons by the taint `CriticalAddonsOnly`, so that other
+    /// pods need nodes of their own.
     pub critical_addons_only: bool,
 }
 

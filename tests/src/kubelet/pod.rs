@@ -24,7 +24,8 @@ use super::images::Pulled;
 use super::status::{self, Seen};
 use super::volumes::Volumes;
 
-/// Runs a pod until it is deleted; `gone` is cancelled when it is no longer in the API server, or the kubelet stops.
+/// Runs a pod until it is deleted; `gone` is cancelled when it is no longer in the API server, or
+/// the kubelet stops.
 pub(super) async fn run(
     shared: Arc<Shared>,
     newest: watch::Receiver<Arc<Pod>>,

@@ -1,5 +1,6 @@
-//! The volumes of a pod as directories on this machine: projected sources, ConfigMaps, Secrets, the downward API, empty directories and
-//! host paths. Tokens are requested from the API server, bound to the pod, and renewed before they expire.
+//! The volumes of a pod as directories on this machine: projected sources, ConfigMaps, Secrets, the
+//! downward API, empty directories and host paths. Tokens are requested from the API server, bound
+//! to the pod, and renewed before they expire.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -121,7 +122,8 @@ impl Volumes {
             .collect()
     }
 
-    /// The file that becomes the message of a container's end, where it asks for another place than Kubernetes' own.
+    /// The file that becomes the message of a container's end, where it asks for another place than
+    /// Kubernetes' own.
     pub(super) fn message(&self, container: &Container) -> Result<Option<Mount>, ConfigError> {
         let path = container.termination_message_path.as_deref();
         let Some(path) = path.filter(|path| *path != "/dev/termination-log") else {
@@ -141,7 +143,8 @@ impl Volumes {
         self.tokens.iter().map(|token| token.renew_at).min()
     }
 
-    /// Renews the tokens that are due. What fails is tried again a few seconds later; the old token lives for a while yet.
+    /// Renews the tokens that are due. What fails is tried again a few seconds later; the old token
+    /// lives for a while yet.
     pub(super) async fn renew(&mut self, shared: &Shared, facts: Facts<'_>) {
         for due in self.tokens.iter_mut().filter(|token| token.renew_at <= Instant::now()) {
             let renewed = match token(shared, facts, &due.projection).await {
@@ -222,7 +225,8 @@ fn downward(facts: Facts<'_>, items: &[DownwardAPIVolumeFile]) -> Result<Files, 
     Ok(files)
 }
 
-/// A new token for the pod's service account, and when to ask for the next: at 80 % of its life, as a kubelet does.
+/// A new token for the pod's service account, and when to ask for the next: at 80 % of its life, as
+/// a kubelet does.
 async fn token(
     shared: &Shared,
     facts: Facts<'_>,
@@ -258,7 +262,8 @@ async fn token(
     let unanswered = || ConfigError("the token request was not answered".to_owned());
     let status = answer.status.ok_or_else(unanswered)?;
     let expires = status.expiration_timestamp.ok_or_else(unanswered)?.0;
-    // A token that may be used longer than was asked for (for old clients) is renewed as if it could not.
+    // A token that may be used longer than was asked for (for old clients) is renewed as if it
+    // could not.
     let life = shared.config.clock.until(expires).as_secs().min(seconds.unsigned_abs());
     Ok((status.token.ok_or_else(unanswered)?, Instant::now() + Duration::from_secs(life * 8 / 10)))
 }
@@ -280,7 +285,8 @@ fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), ConfigError> {
         std::fs::create_dir_all(parent)?;
         let mut file = tempfile::NamedTempFile::new_in(parent)?;
         file.write_all(bytes)?;
-        // As a kubelet has them: the container's user is seldom the kubelet's. The bed's directory is closed to all others.
+        // As a kubelet has them: the container's user is seldom the kubelet's. The bed's directory
+        // is closed to all others.
         let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
         file.as_file().set_permissions(readable)?;
         file.persist(path).map_err(|error| error.error)?;

@@ -1,7 +1,9 @@
-//! What a machine's bootstrap makes of its user data: the settings with which the kubelet would join.
+//! What a machine's bootstrap makes of its user data: the settings with which the kubelet would
+//! join.
 //!
-//! Each image family reads user data in its own way, and what it can't read it does not guess: then the machine boots and never joins. The parsers here
-//! follow what the images' own programs accept (nodeadm, bootstrap.sh, Bottlerocket's settings), not what our operator happens to write.
+//! Each image family reads user data in its own way, and what it can't read it does not guess: then
+//! the machine boots and never joins. The parsers here follow what the images' own programs accept
+//! (nodeadm, bootstrap.sh, Bottlerocket's settings), not what our operator happens to write.
 
 use std::collections::BTreeMap;
 
@@ -74,7 +76,8 @@ pub enum BootstrapError {
 }
 
 impl Bootstrap {
-    /// Reads user data as a machine of the family would. `user_data` is base64, as the launch template holds it.
+    /// Reads user data as a machine of the family would. `user_data` is base64, as the launch
+    /// template holds it.
     pub fn read(family: Family, user_data: &str) -> Result<Self, BootstrapError> {
         let bytes = base64::engine::general_purpose::STANDARD
             .decode(user_data.trim())

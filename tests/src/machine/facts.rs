@@ -1,4 +1,5 @@
-//! What the simulator knows about an instance beside its own record: the hardware of its type, the family of its image, and whether it may join.
+//! What the simulator knows about an instance beside its own record: the hardware of its type, the
+//! family of its image, and whether it may join.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -72,7 +73,8 @@ impl Facts {
             memory_mib: kind.memory_mib,
             interface_pods,
             root_volume_gib: root,
-            // The device plugins of accelerators run as pods; the bed has none, so machines show no devices.
+            // The device plugins of accelerators run as pods; the bed has none, so machines show no
+            // devices.
             devices: BTreeMap::new(),
         })
     }

@@ -1,5 +1,6 @@
-//! Which machines the cluster takes for dead though their kubelets run: after a stall of the whole host, leases have expired and kube-controller-manager has set the
-//! Nodes' conditions to Unknown. kwok renews the leases by itself; the conditions are the kubelet's to post.
+//! Which machines the cluster takes for dead though their kubelets run: after a stall of the whole
+//! host, leases have expired and kube-controller-manager has set the Nodes' conditions to Unknown.
+//! kwok renews the leases by itself; the conditions are the kubelet's to post.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

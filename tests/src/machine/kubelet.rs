@@ -1,4 +1,5 @@
-//! One machine's kubelet, and the cloud controller manager's part in its Node: from a running instance to the end of its Node.
+//! One machine's kubelet, and the cloud controller manager's part in its Node: from a running
+//! instance to the end of its Node.
 
 use std::collections::BTreeSet;
 use std::future::pending;
@@ -96,7 +97,8 @@ impl Kubelet {
         outcome
     }
 
-    /// Registers the Node; answers its uid. As long as the Node of another machine has the name, it says so and tries again, as a kubelet does.
+    /// Registers the Node; answers its uid. As long as the Node of another machine has the name, it
+    /// says so and tries again, as a kubelet does.
     async fn register(&mut self, id: &str, node: &Node) -> Result<Option<String>, Death> {
         let provider_id = |node: &Node| node.spec.as_ref()?.provider_id.clone();
         let mut in_the_way = None;
@@ -136,7 +138,8 @@ impl Kubelet {
         }
     }
 
-    /// The cloud controller manager's clean-up: of this machine's Node, not of one that has got its name since.
+    /// The cloud controller manager's clean-up: of this machine's Node, not of one that has got its
+    /// name since.
     async fn remove(&self, name: &str, uid: Option<String>) -> Result<(), Death> {
         let preconditions = Preconditions { uid, resource_version: None };
         let parameters = DeleteParams::background().preconditions(preconditions);
@@ -181,7 +184,8 @@ impl Kubelet {
         self.post(name, READY, None).await
     }
 
-    /// Reports this, for some time or until the instance ends: again whenever the cluster has taken the kubelet for dead meanwhile.
+    /// Reports this, for some time or until the instance ends: again whenever the cluster has taken
+    /// the kubelet for dead meanwhile.
     async fn post(
         &mut self,
         name: &str,
@@ -247,7 +251,8 @@ impl Kubelet {
             .flatten()
             .filter(|taint| taint.key != UNINITIALIZED)
             .collect();
-        // The resource version keeps a taint that somebody else puts on the Node at this very moment.
+        // The resource version keeps a taint that somebody else puts on the Node at this very
+        // moment.
         let patch = json!({
             "metadata": { "labels": node::cloud_labels(hardware), "resourceVersion": node.metadata.resource_version },
             "spec": { "taints": taints },
@@ -299,7 +304,8 @@ impl Kubelet {
     }
 
     async fn silence(&self, name: &str) -> Result<(), Death> {
-        // Without its annotation kwok would go on to renew the lease of a node that it has once known.
+        // Without its annotation kwok would go on to renew the lease of a node that it has once
+        // known.
         let client = || self.nodes.clone().into_client();
         ignore_missing(persist(|| kwok::silence(client(), name, self.clock)).await)
     }
@@ -331,7 +337,8 @@ fn join(facts: &Facts, instance: &Instance) -> Result<(Hardware, Node), String> 
     Ok((hardware, node))
 }
 
-/// Makes a call until the API server answers it: neither a kubelet nor the cloud controller manager gives up because the API server restarts.
+/// Makes a call until the API server answers it: neither a kubelet nor the cloud controller manager
+/// gives up because the API server restarts.
 async fn persist<T, F: Future<Output = Result<T, kube::Error>>>(
     call: impl Fn() -> F,
 ) -> Result<T, kube::Error> {

@@ -1,4 +1,5 @@
-//! From what a machine is and what its bootstrap says to the Node object that its kubelet registers.
+//! From what a machine is and what its bootstrap says to the Node object that its kubelet
+//! registers.
 
 use std::collections::BTreeMap;
 
@@ -44,16 +45,19 @@ pub struct Hardware {
 
 /// What hypervisor and firmware leave of a machine's memory: 96.5 % of it, less 64 MiB on arm64.
 ///
-/// Karpenter assumes 7.5 % overhead until it has seen a machine; real ones take less, which is what lets the operator learn (aws-provider 4.6).
+/// Karpenter assumes 7.5 % overhead until it has seen a machine; real ones take less, which is what
+/// lets the operator learn (aws-provider 4.6).
 pub fn visible_memory(hardware: &Hardware) -> u64 {
     let mib = hardware.memory_mib * 965 / 1000;
     if hardware.architecture == "arm64" { mib.saturating_sub(64) } else { mib }
 }
 
-/// The taint that a kubelet with an external cloud provider starts with, until the cloud controller manager has looked at the Node.
+/// The taint that a kubelet with an external cloud provider starts with, until the cloud controller
+/// manager has looked at the Node.
 pub const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
-/// The Node as the kubelet registers it: not ready, and not yet seen by the cloud controller manager.
+/// The Node as the kubelet registers it: not ready, and not yet seen by the cloud controller
+/// manager.
 pub fn register(
     hardware: &Hardware,
     family: Family,
@@ -111,7 +115,8 @@ pub fn register(
     })
 }
 
-/// What the cloud controller manager adds: labels, addresses. It takes the `uninitialized` taint away.
+/// What the cloud controller manager adds: labels, addresses. It takes the `uninitialized` taint
+/// away.
 pub fn cloud_labels(hardware: &Hardware) -> BTreeMap<String, String> {
     [
         ("node.kubernetes.io/instance-type", &hardware.instance_type),
@@ -158,7 +163,8 @@ fn capacity(hardware: &Hardware, bootstrap: &Bootstrap) -> BTreeMap<String, Quan
     capacity
 }
 
-/// Capacity less reservations and hard eviction thresholds; what the user data does not say has the family's default.
+/// Capacity less reservations and hard eviction thresholds; what the user data does not say has the
+/// family's default.
 fn allocatable(
     hardware: &Hardware,
     family: Family,
@@ -225,7 +231,8 @@ fn threshold(
     Ok(i128::from(amount.units()))
 }
 
-/// 6 % of the first core, 1 % of the second, 0.5 % of the next two, 0.25 % of the rest, each tier cut to whole millicores.
+/// 6 % of the first core, 1 % of the second, 0.5 % of the next two, 0.25 % of the rest, each tier
+/// cut to whole millicores.
 fn reserved_millicores(vcpus: u32) -> i128 {
     let tier = |from: u32, to: u32, per_ten_thousand: u32| {
         u64::from(vcpus.min(to).saturating_sub(from)) * 1000 * u64::from(per_ten_thousand) / 10_000

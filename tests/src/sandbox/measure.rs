@@ -1,4 +1,5 @@
-//! `sandbox measure`: what the operator costs, on the provider that needs no cloud unless it is about a cloud. Prints the figures of `docs/src/reference/measurements.md`.
+//! `sandbox measure`: what the operator costs, on the provider that needs no cloud unless it is
+//! about a cloud. Prints the figures of `docs/src/reference/measurements.md`.
 
 mod alike;
 mod floor;
@@ -30,15 +31,18 @@ const NEVER_LOST: u32 = 24 * 60 * 60;
 /// Arguments of `sandbox measure`.
 #[derive(Clone, Debug, Args)]
 pub(super) struct MeasureArgs {
-    /// Workload to measure; without it, `mix`, `alike` and `floor` with 5,000 pods, and `large`, as a table beside Karpenter's figures
+    /// Workload to measure; without it, `mix`, `alike` and `floor` with 5,000 pods, and `large`, as
+    /// a table beside Karpenter's figures
     #[arg(value_enum)]
     case: Option<Case>,
-    /// Number of pods; default 100,000 for `large`, 1,000 for the others, and in the table the number that Karpenter was measured with
+    /// Number of pods; default 100,000 for `large`, 1,000 for the others, and in the table the
+    /// number that Karpenter was measured with
     #[arg(long)]
     pods: Option<usize>,
     /// Maximum number of pods on a node: two or more, because a node reserves some of its CPU
     ///
-    /// For `large` it is the number on each node; default 10 for `large`, 4 for `alike` and `floor`, 62 in the table.
+    /// For `large` it is the number on each node; default 10 for `large`, 4 for `alike` and
+    /// `floor`, 62 in the table.
     #[arg(long, value_parser = clap::value_parser!(u64).range(2..))]
     per_node: Option<u64>,
     /// CPU request of each pod of `alike` and `floor`, in millicores; always 250 in the table
@@ -47,7 +51,8 @@ pub(super) struct MeasureArgs {
     /// Duration of the soak
     #[arg(long, default_value_t = 60)]
     minutes: u64,
-    /// Number of NodePools, each with its NodeClass and pods, that the soak creates and deletes at the same time
+    /// Number of NodePools, each with its NodeClass and pods, that the soak creates and deletes at
+    /// the same time
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=16))]
     lanes: u64,
     /// Time limit in seconds
@@ -63,13 +68,16 @@ pub(super) struct MeasureArgs {
 enum Case {
     /// Create and delete identical pods
     Alike,
-    /// Create small and large pods in equal numbers, as in upstream's performance suite; then delete three in ten
+    /// Create small and large pods in equal numbers, as in upstream's performance suite; then
+    /// delete three in ten
     Mix,
-    /// Create the pods of `alike` on existing nodes without an autoscaler: the minimum on this machine
+    /// Create the pods of `alike` on existing nodes without an autoscaler: the minimum on this
+    /// machine
     Floor,
     /// Start the operator in a cluster of 10,000 nodes and 100,000 pods
     Large,
-    /// Create and delete NodeClasses, NodePools, pods and nodes for an hour on a bed with the provider `aws` and two replicas
+    /// Create and delete NodeClasses, NodePools, pods and nodes for an hour on a bed with the
+    /// provider `aws` and two replicas
     Soak,
 }
 

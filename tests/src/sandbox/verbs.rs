@@ -78,7 +78,8 @@ pub(super) enum Verb {
     Faults,
     /// End one fault, or all
     Heal {
-        /// Id of the fault, as the command that created it printed; without an id, all faults end, including those of instances
+        /// Id of the fault, as the command that created it printed; without an id, all faults end,
+        /// including those of instances
         #[arg(value_name = "FAULT")]
         id: Option<String>,
     },

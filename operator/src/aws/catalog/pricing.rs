@@ -41,7 +41,8 @@ impl PriceTable {
         self.on_demand.get(instance_type).copied()
     }
 
-    /// Spot price in a zone. Until spot prices are known it is the on-demand price; from then on a zone without a price has no offering.
+    /// Spot price in a zone. Until spot prices are known it is the on-demand price; from then on a
+    /// zone without a price has no offering.
     pub fn spot(&self, instance_type: &str, zone: &str) -> Option<MicroUsd> {
         match &self.spot {
             Some(spot) => spot.get(instance_type)?.get(zone).copied(),
@@ -61,8 +62,8 @@ impl Prices {
         look(&self.table.read())
     }
 
-    /// Waits until there are prices, for a minute at most. Soon after the start there are some in any case: if no price list answers, those that come with
-    /// this version.
+    /// Waits until there are prices, for a minute at most. Soon after the start there are some in
+    /// any case: if no price list answers, those that come with this version.
     pub async fn known(&self) {
         let mut known = self.known.subscribe();
         // Who waited in vain finds out by itself.
@@ -74,8 +75,9 @@ impl Prices {
         self.table.read().version
     }
 
-    /// Takes the list prices that come with this version for types whose price is not known: in networks and partitions without a price list to ask, and
-    /// while that does not answer. They are those of one region; the order of types by price is much the same everywhere.
+    /// Takes the list prices that come with this version for types whose price is not known: in
+    /// networks and partitions without a price list to ask, and while that does not answer. They
+    /// are those of one region; the order of types by price is much the same everywhere.
     pub fn fall_back(&self) {
         let mut table = self.table.write();
         let before = table.on_demand.len();
@@ -132,7 +134,8 @@ pub async fn refresh_spot(clients: &Clients, prices: &Prices, now: Timestamp) ->
     Ok(())
 }
 
-/// Reads the on-demand prices of virtual and of bare-metal machines. A list without any price is an error: then the old ones stay.
+/// Reads the on-demand prices of virtual and of bare-metal machines. A list without any price is an
+/// error: then the old ones stay.
 pub async fn refresh_on_demand(clients: &Clients, prices: &Prices) -> Result<()> {
     let (shared, metal) = tokio::join!(
         products(clients, "Shared", "Compute Instance"),

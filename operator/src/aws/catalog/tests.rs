@@ -301,7 +301,8 @@ fn says_what_is_missing() {
     assert!(unpriced.catalog(&mk_class(), None).is_ok());
 }
 
-/// What `tenon simulate` plans on is computed from files; it has to be what the operator computes from EC2's answers.
+/// What `tenon simulate` plans on is computed from files; it has to be what the operator computes
+/// from EC2's answers.
 #[test]
 fn a_file_with_the_same_types_gives_the_same_catalog() {
     // A file has no types that are sold in no way.

@@ -1,4 +1,5 @@
-//! Offerings that EC2 could not deliver lately, so that the planner does not ask for them again at once.
+//! Offerings that EC2 could not deliver lately, so that the planner does not ask for them again at
+//! once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,10 +11,12 @@ use tokio::time::Instant;
 /// How long an offering counts as unavailable.
 const TTL: Duration = Duration::from_secs(3 * 60);
 
-/// Type, zone, capacity type, and the placement group, or the partition of it, in which it is unavailable; without one it is unavailable everywhere.
+/// Type, zone, capacity type, and the placement group, or the partition of it, in which it is
+/// unavailable; without one it is unavailable everywhere.
 type OfferingKey = (String, String, CapacityType, Option<String>);
 
-/// What is unavailable, until when. Every change, the end of an entry too, raises the version: catalogs that were computed before are stale then.
+/// What is unavailable, until when. Every change, the end of an entry too, raises the version:
+/// catalogs that were computed before are stale then.
 #[derive(Debug, Default)]
 pub struct Unavailable {
     state: Mutex<State>,
@@ -36,7 +39,8 @@ pub struct UnavailableNow {
 }
 
 impl Unavailable {
-    /// Marks an offering. What could not be had inside of a placement group says nothing about the world outside.
+    /// Marks an offering. What could not be had inside of a placement group says nothing about the
+    /// world outside.
     pub fn mark_offering(
         &self,
         instance_type: &str,
@@ -124,7 +128,8 @@ impl State {
 }
 
 impl UnavailableNow {
-    /// Whether the offering can't be asked for. `subnets` are the NodeClass' subnets in the zone: a zone is out when all of them are.
+    /// Whether the offering can't be asked for. `subnets` are the NodeClass' subnets in the zone: a
+    /// zone is out when all of them are.
     pub fn contains(
         &self,
         instance_type: &str,

@@ -53,7 +53,8 @@ pub struct InReservation {
 /// States of instances that still count. `terminated` ones are gone.
 const LIVING: [&str; 5] = ["pending", "running", "stopping", "stopped", "shutting-down"];
 
-/// Instances that match, without those that are terminated. `ids` must be unique; with ids the answer is not paged.
+/// Instances that match, without those that are terminated. `ids` must be unique; with ids the
+/// answer is not paged.
 pub async fn instances(ec2: &Ec2, ids: &[String], wanted: &[Filter]) -> Result<Vec<Instance>> {
     const OPERATION: &str = "DescribeInstances";
     let mut wanted = wanted.to_vec();

@@ -83,7 +83,8 @@ pub async fn security_groups(ec2: &Ec2, wanted: &[Filter]) -> Result<Vec<Securit
     Ok(found)
 }
 
-/// What a placement group is looked up by. EC2 has no filter for the ID, and by its ID a group is found that another account shares.
+/// What a placement group is looked up by. EC2 has no filter for the ID, and by its ID a group is
+/// found that another account shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupKey<'a> {
     /// `pg-…`.

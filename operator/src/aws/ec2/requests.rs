@@ -1,6 +1,8 @@
-//! Requests that launch, as plain values: they can be compared, hashed and printed, and say exactly what goes over the wire.
+//! Requests that launch, as plain values: they can be compared, hashed and printed, and say exactly
+//! what goes over the wire.
 //!
-//! The structs have the shape and the names of EC2's API. Each is turned into the SDK's type in one place, at the end of this file.
+//! The structs have the shape and the names of EC2's API. Each is turned into the SDK's type in one
+//! place, at the end of this file.
 
 use std::collections::BTreeMap;
 

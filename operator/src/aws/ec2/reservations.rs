@@ -29,7 +29,8 @@ pub struct CapacityReservation {
     pub left: u32,
 }
 
-/// One reservation by its id, or those that match all filters. An id that does not exist is no error.
+/// One reservation by its id, or those that match all filters. An id that does not exist is no
+/// error.
 pub async fn capacity_reservations(
     ec2: &Ec2,
     id: Option<&str>,

@@ -170,7 +170,8 @@ fn read_fleet(answer: &aws_sdk_ec2::operation::create_fleet::CreateFleetOutput) 
     FleetAnswer { fleet_id: answer.fleet_id.clone().unwrap_or_default(), instances, errors }
 }
 
-/// Creates a launch template; one that exists under the name is fine, as the name tells the content.
+/// Creates a launch template; one that exists under the name is fine, as the name tells the
+/// content.
 pub async fn create_launch_template(ec2: &Ec2, request: &CreateLaunchTemplate) -> Result<()> {
     let sent = ec2
         .create_launch_template()

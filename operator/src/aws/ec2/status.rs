@@ -28,7 +28,8 @@ const EVENTS: [&str; 5] = [
     "instance-stop",
 ];
 
-/// All running instances of the account with which something is wrong, by id. One that several questions find is told once.
+/// All running instances of the account with which something is wrong, by id. One that several
+/// questions find is told once.
 pub async fn unhealthy_instances(ec2: &Ec2) -> Result<Vec<InstanceStatus>> {
     // EC2 joins filters by "and".
     let questions = [

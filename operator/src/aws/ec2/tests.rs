@@ -55,7 +55,8 @@ async fn throttled_attempts_that_the_sdk_repeats_slow_the_calls_that_follow() {
     slow.throttle(2);
     delete_launch_template(&ec2, "a").await.unwrap();
     assert_eq!(slow.calls("DeleteLaunchTemplate"), 3, "the third attempt succeeded");
-    // The SDK waits between attempts for a time that it draws, in which some turns come back; most of the burst does not.
+    // The SDK waits between attempts for a time that it draws, in which some turns come back; most
+    // of the burst does not.
     let started = tokio::time::Instant::now();
     let burst = (0..40).map(|_| delete_launch_template(&ec2, "b"));
     futures::future::join_all(burst).await;

@@ -1,4 +1,5 @@
-//! Sees what the SDK's own repetitions hide: a call that succeeds at its third attempt was throttled twice, and took three turns.
+//! Sees what the SDK's own repetitions hide: a call that succeeds at its third attempt was
+//! throttled twice, and took three turns.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! The poll of instances' status checks: a machine that fails them is replaced at once, one with a scheduled event is drained.
+//! The poll of instances' status checks: a machine that fails them is replaced at once, one with a
+//! scheduled event is drained.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,6 +1,8 @@
-//! Which types and offerings of a NodeClaim are handed to EC2, and which capacity type is asked for.
+//! Which types and offerings of a NodeClaim are handed to EC2, and which capacity type is asked
+//! for.
 //!
-//! Pure. The planner has chosen what may be launched; here only what EC2's own allocation would do badly with is taken out.
+//! Pure. The planner has chosen what may be launched; here only what EC2's own allocation would do
+//! badly with is taken out.
 
 use std::collections::BTreeSet;
 
@@ -130,7 +132,8 @@ fn is_exotic(instance_type: &InstanceType) -> bool {
     metal || ACCELERATORS.iter().any(|name| instance_type.capacity.get(name) > 0)
 }
 
-/// When spot and on-demand are both possible, spot that costs more than the cheapest on-demand offering makes no sense.
+/// When spot and on-demand are both possible, spot that costs more than the cheapest on-demand
+/// offering makes no sense.
 fn without_dear_spot<'c>(
     mut candidates: Vec<Candidate<'c>>,
     requirements: &Requirements,

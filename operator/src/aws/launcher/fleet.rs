@@ -166,7 +166,8 @@ pub fn lessons(errors: &[FleetError]) -> Lessons {
     lessons
 }
 
-/// Whether all that went wrong is that there is no capacity, so that the claim has to be planned again. One other error among them needs a person.
+/// Whether all that went wrong is that there is no capacity, so that the claim has to be planned
+/// again. One other error among them needs a person.
 pub fn is_insufficient_capacity(errors: &[FleetError]) -> bool {
     !errors.is_empty()
         && errors.iter().all(|error| {
@@ -185,7 +186,8 @@ pub fn summary(errors: &[FleetError]) -> String {
     distinct.into_iter().collect::<Vec<_>>().join("; ")
 }
 
-/// Reason and message of a condition for these errors: those of the first that is not a lack of capacity.
+/// Reason and message of a condition for these errors: those of the first that is not a lack of
+/// capacity.
 pub fn reason(errors: &[FleetError]) -> (&'static str, String) {
     let first = errors
         .iter()

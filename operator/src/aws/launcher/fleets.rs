@@ -1,9 +1,12 @@
-//! CreateFleet calls: claims that ask for the same share one, and a call that got no answer is repeated as it was until there is one.
+//! CreateFleet calls: claims that ask for the same share one, and a call that got no answer is
+//! repeated as it was until there is one.
 //!
-//! EC2 launches once for a token, however often it is asked. A repetition counts only when it is the same in every field, so that the request is kept
-//! with the token, for each claim of the call with its place among the instances: prices, offerings and companions of the next try are others.
+//! EC2 launches once for a token, however often it is asked. A repetition counts only when it is
+//! the same in every field, so that the request is kept with the token, for each claim of the call
+//! with its place among the instances: prices, offerings and companions of the next try are others.
 //!
-//! A request is large, and a burst of claims asks for the same: those that wait for each other share one in memory.
+//! A request is large, and a burst of claims asks for the same: those that wait for each other
+//! share one in memory.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -39,7 +42,8 @@ pub(super) struct Fleets {
     batches: CallBatcher<Digest, Item, Result<LaunchedInstance, FleetFailure>>,
     /// Orders that claims wait with.
     waiting: Mutex<BTreeMap<Digest, Weak<Order>>>,
-    /// How often a claim's launch was answered: part of the token, so that an answer is never played back for a later try.
+    /// How often a claim's launch was answered: part of the token, so that an answer is never
+    /// played back for a later try.
     answered: TtlMap<String, u32>,
     /// Calls without an answer (yet), by uid of the claim.
     unfinished: TtlMap<String, Share>,
@@ -67,7 +71,8 @@ impl Order {
         self.reservations.get(&(instance_type.to_owned(), zone.to_owned()))
     }
 
-    /// The same for orders that are the same in every field; reservations are part of the launch templates that the request names.
+    /// The same for orders that are the same in every field; reservations are part of the launch
+    /// templates that the request names.
     fn digest(&self) -> Digest {
         let mut hash = Hashing(Sha256::new());
         serde_json::to_writer(&mut hash, &self.request)
@@ -208,7 +213,8 @@ impl Fleets {
         let mut order = Arc::unwrap_or_clone(order);
         order.request.target_capacity_specification.total_target_capacity =
             i32::try_from(items.len()).unwrap_or(i32::MAX);
-        // A machine that is launched alone carries its claim's name from the start: after a crash it is found by it.
+        // A machine that is launched alone carries its claim's name from the start: after a crash
+        // it is found by it.
         if let ([item], Some(instance)) = (
             items.as_slice(),
             order
@@ -243,7 +249,8 @@ impl Fleets {
         }
     }
 
-    /// Sends a call for some of its claims. When there is an answer, it is the end of the call for them.
+    /// Sends a call for some of its claims. When there is an answer, it is the end of the call for
+    /// them.
     async fn send(
         &self,
         call: &Call,
@@ -252,7 +259,8 @@ impl Fleets {
     ) -> Result<FleetAnswer, FleetFailure> {
         let sent = send::create_fleet(&self.ec2, &call.order.request, Some(&call.token)).await;
         let unknown = sent.as_ref().is_err_and(|error| error.kind == Kind::Transient);
-        // What was refused for haste was not looked at; the same token may ask again, as a new call.
+        // What was refused for haste was not looked at; the same token may ask again, as a new
+        // call.
         let judged = sent.as_ref().map_or_else(|error| !error.is_retryable(), |_| true);
         for uid in uids {
             if !unknown {

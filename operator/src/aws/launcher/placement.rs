@@ -1,7 +1,9 @@
 //! Placement groups: which partition a machine goes into, and what it is when EC2 chose it.
 //!
-//! A claim that restricts the label of the partition is launched into one that it allows, and has the label from then on. For any other EC2 chooses, and tells
-//! only on the instance: until that is read the label is empty and the Node waits for its registration, so that no pod is placed by a label that is not true yet.
+//! A claim that restricts the label of the partition is launched into one that it allows, and has
+//! the label from then on. For any other EC2 chooses, and tells only on the instance: until that is
+//! read the label is empty and the Node waits for its registration, so that no pod is placed by a
+//! label that is not true yet.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -47,8 +49,9 @@ pub fn scope(group: &str, partition: Option<&str>) -> String {
     partition.map_or_else(|| group.to_owned(), |partition| format!("{group}:{partition}"))
 }
 
-/// Chooses the partition for a claim that does not allow all of them: the first that the cheapest type can be had in. What can't be had there is taken off
-/// the candidates, for a fleet is launched into one partition.
+/// Chooses the partition for a claim that does not allow all of them: the first that the cheapest
+/// type can be had in. What can't be had there is taken off the candidates, for a fleet is launched
+/// into one partition.
 pub fn place(
     group: &PlacementGroup,
     wanted: &Requirements,
@@ -87,7 +90,8 @@ pub fn allows(wanted: &Requirements, partition: Option<i32>) -> bool {
         || wanted.allow(aws::PLACEMENT_GROUP_PARTITION, value.as_deref())
 }
 
-/// Finds out which partition EC2 chose for the claim's machine; nothing where there is nothing to find out.
+/// Finds out which partition EC2 chose for the claim's machine; nothing where there is nothing to
+/// find out.
 pub async fn hook(instances: &Instances, claim: &NodeClaim) -> Option<Hook> {
     let label = |key| claim.metadata.labels.as_ref()?.get(key).map(String::as_str);
     label(aws::PLACEMENT_GROUP_ID)?;

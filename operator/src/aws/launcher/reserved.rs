@@ -1,4 +1,5 @@
-//! Launching into capacity reservations: which reservation a machine goes into, and what EC2 takes in one call.
+//! Launching into capacity reservations: which reservation a machine goes into, and what EC2 takes
+//! in one call.
 //!
 //! Pure.
 
@@ -20,7 +21,8 @@ pub struct Reservation {
     pub terms: Terms,
 }
 
-/// Kinds of reservations, in the order in which they are preferred at the same price. One call launches into one kind.
+/// Kinds of reservations, in the order in which they are preferred at the same price. One call
+/// launches into one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Terms {
     /// An on-demand capacity reservation.
@@ -88,8 +90,8 @@ impl Reservation {
     }
 }
 
-/// The candidates with nothing but reservations, if one of them has any: of one kind, and where EC2 would have to choose between several for the same type
-/// and zone, the one with the most room.
+/// The candidates with nothing but reservations, if one of them has any: of one kind, and where EC2
+/// would have to choose between several for the same type and zone, the one with the most room.
 pub fn preferred(mut candidates: Vec<Candidate<'_>>) -> Vec<Candidate<'_>> {
     let Some((_, terms)) = candidates
         .iter()

@@ -1,4 +1,5 @@
-//! Which subnet of a zone the next machine goes to: the one with the most free addresses, counting machines that are on their way.
+//! Which subnet of a zone the next machine goes to: the one with the most free addresses, counting
+//! machines that are on their way.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -38,7 +39,8 @@ impl FreeAddresses {
         Self { ttl, subnets: Mutex::default() }
     }
 
-    /// Takes note of a fresh figure. Launches that were counted off are in it, or will be in the next.
+    /// Takes note of a fresh figure. Launches that were counted off are in it, or will be in the
+    /// next.
     pub fn observe(&self, subnet: &str, free: i64) {
         let seen = Seen { until: Instant::now() + self.ttl, free, left: None };
         self.subnets.lock().insert(subnet.to_owned(), seen);
@@ -49,7 +51,8 @@ impl FreeAddresses {
         self.observe(subnet, 0);
     }
 
-    /// Chooses a subnet per zone. `addresses` tells for a zone how many addresses the smallest machine that may be launched there takes.
+    /// Chooses a subnet per zone. `addresses` tells for a zone how many addresses the smallest
+    /// machine that may be launched there takes.
     pub fn choose(&self, subnets: &[Subnet], addresses: impl Fn(&str) -> Option<i64>) -> Chosen {
         let now = Instant::now();
         let mut known = self.subnets.lock();
@@ -74,7 +77,8 @@ impl FreeAddresses {
         Chosen { by_zone, counted }
     }
 
-    /// Gives back what was counted off for subnets that were not used, unless the figure was refreshed meanwhile.
+    /// Gives back what was counted off for subnets that were not used, unless the figure was
+    /// refreshed meanwhile.
     pub fn settle(&self, chosen: &Chosen, used: Option<&str>) {
         let mut known = self.subnets.lock();
         for (id, &(count, free)) in &chosen.counted {

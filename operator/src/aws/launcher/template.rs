@@ -1,4 +1,5 @@
-//! From a NodeClass and a claim to launch templates: types that need the same image and the same settings share one.
+//! From a NodeClass and a claim to launch templates: types that need the same image and the same
+//! settings share one.
 //!
 //! Pure. The name of a template is a hash of its content, so that equal launches find each other's.
 
@@ -65,7 +66,8 @@ pub struct TemplateScope<'a> {
     pub tenancy: &'static str,
     /// What is bought.
     pub capacity_type: CapacityType,
-    /// The feature gate `ReservedCapacity`: launches use the reservations that they name, and no others.
+    /// The feature gate `ReservedCapacity`: launches use the reservations that they name, and no
+    /// others.
     pub reserved_capacity: bool,
     /// The placement group that the NodeClass names, and the partition that the claim asks for.
     pub placed: Option<&'a Placed>,
@@ -135,7 +137,8 @@ pub fn ami_for<'a>(amis: &'a [Ami], instance_type: &InstanceType) -> Option<&'a 
     amis.iter().find(|ami| image_fits(&ami.requirements, &instance_type.requirements))
 }
 
-/// What the types of a launch template have in common: the image (by its place in the status), pods, EFA interfaces, reservation.
+/// What the types of a launch template have in common: the image (by its place in the status),
+/// pods, EFA interfaces, reservation.
 type Common = (usize, i64, i64, Option<Reservation>);
 
 /// The launch templates for these types.
@@ -222,7 +225,8 @@ fn create_request(
     })
 }
 
-/// Launches go into the reservation that they name, or into none: they must not slip into open reservations that nobody asked for.
+/// Launches go into the reservation that they name, or into none: they must not slip into open
+/// reservations that nobody asked for.
 fn reservation_specification(
     reservation: Option<&Reservation>,
 ) -> CapacityReservationSpecification {
@@ -285,7 +289,8 @@ fn fill_in(kubelet: &mut KubeletConfiguration, pods: i64, cluster: &ClusterFacts
     }
 }
 
-/// Bottlerocket learnt in 1.46 which directories belong on local disks. An unknown version is treated as an old one.
+/// Bottlerocket learnt in 1.46 which directories belong on local disks. An unknown version is
+/// treated as an old one.
 fn names_local_storage_dirs(spec: &EC2NodeClassSpec, amis: &[Ami]) -> bool {
     let version = match spec.alias() {
         Some(alias) if alias.version == "latest" => return false,

@@ -1,4 +1,5 @@
-//! The launch templates that exist in EC2: created when a launch needs them, deleted when none has used them for a minute.
+//! The launch templates that exist in EC2: created when a launch needs them, deleted when none has
+//! used them for a minute.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +24,8 @@ pub struct Templates {
     ec2: Ec2,
     cluster: Arc<str>,
     existing: TtlMap<String, Made>,
-    /// The account may make a few of these calls a second: a burst of claims makes one per template, whatever its size.
+    /// The account may make a few of these calls a second: a burst of claims makes one per
+    /// template, whatever its size.
     flights: Flights<String, Flown>,
     count: AtomicU64,
 }
@@ -52,7 +54,8 @@ impl Templates {
         }
     }
 
-    /// Makes sure that a template exists, and that it stays for the next minute. The name tells the content, so one that exists needs no look.
+    /// Makes sure that a template exists, and that it stays for the next minute. The name tells the
+    /// content, so one that exists needs no look.
     pub async fn ensure(&self, request: &CreateLaunchTemplate) -> Result<Made> {
         let name = &request.launch_template_name;
         loop {
@@ -80,12 +83,14 @@ impl Templates {
         made
     }
 
-    /// EC2 says that this template does not exist: the next launch creates it again. One that was made meanwhile is not touched.
+    /// EC2 says that this template does not exist: the next launch creates it again. One that was
+    /// made meanwhile is not touched.
     pub fn invalidate(&self, name: &str, gone: Made) {
         self.existing.remove_value(name, &gone);
     }
 
-    /// Learns which templates of the cluster exist. Those that a former leader left behind end, and are deleted, like all others.
+    /// Learns which templates of the cluster exist. Those that a former leader left behind end, and
+    /// are deleted, like all others.
     pub async fn hydrate(&self) -> Result<()> {
         let filters = [filter(&format!("tag:{}", aws::EKS_CLUSTER_NAME_TAG), [&*self.cluster])];
         for template in ec2::launch_templates(&self.ec2, &filters).await? {
@@ -96,10 +101,12 @@ impl Templates {
         Ok(())
     }
 
-    /// Deletes the templates that nobody has used for a while. One whose deletion fails is tried again after the same time.
+    /// Deletes the templates that nobody has used for a while. One whose deletion fails is tried
+    /// again after the same time.
     pub async fn delete_unused(&self) {
         for (name, _) in self.existing.take_ended() {
-            // A launch that wants the template now either creates it first, and then it stays, or waits and creates it again.
+            // A launch that wants the template now either creates it first, and then it stays, or
+            // waits and creates it again.
             self.flights.join(&name, || self.delete(&name)).await;
         }
     }

@@ -41,7 +41,8 @@ struct AliasParameter {
     variants: &'static [Variant],
 }
 
-/// Image id → the sets of requirements that its machines meet. An image without an entry is for all machines of its architecture.
+/// Image id → the sets of requirements that its machines meet. An image without an entry is for all
+/// machines of its architecture.
 type Uses = BTreeMap<String, Vec<Vec<Requirement>>>;
 
 /// The images of a NodeClass, newest first.
@@ -86,9 +87,11 @@ async fn resolve_alias(
                 uses.entry(id).or_default().extend(sets);
             }
             Ok(None) => {}
-            // Without an answer the variant may exist: machines for which there is an image must not lose it.
+            // Without an answer the variant may exist: machines for which there is an image must
+            // not lose it.
             Err(error) if error.is_retryable() => return Err(error.into()),
-            // A region may lack a variant; that one parameter can't be read must not take the others away.
+            // A region may lack a variant; that one parameter can't be read must not take the
+            // others away.
             Err(error) => {
                 tracing::warn!(parameter = parameter.name, %error, "failed to read ssm parameter");
             }
@@ -228,7 +231,8 @@ fn term_query(term: &AmiSelectorTerm) -> Query {
     Query { filters, owners }
 }
 
-/// Per kind of machine the best image: not deprecated before deprecated, then the newest, then by name. Sorted: newest first.
+/// Per kind of machine the best image: not deprecated before deprecated, then the newest, then by
+/// name. Sorted: newest first.
 fn best(images: Vec<Image>, uses: &Uses, now: Timestamp) -> Vec<Ami> {
     let everything = vec![Vec::new()];
     let mut best: BTreeMap<Vec<Requirement>, Image> = BTreeMap::new();

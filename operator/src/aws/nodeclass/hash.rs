@@ -1,7 +1,7 @@
 //! The hash of a NodeClass, in annotations of it and of its NodeClaims: what drift is told by.
 //!
-//! When the version of the algorithm changed, claims get the new version and, unless something has already drifted them, the new hash. So an upgrade of
-//! the operator never replaces a machine.
+//! When the version of the algorithm changed, claims get the new version and, unless something has
+//! already drifted them, the new hash. So an upgrade of the operator never replaces a machine.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::aws::objects::{self, ClaimUse};
 use crate::context::Context;
 use crate::write::Writer;
 
-/// Brings the annotations of a class, and those of its claims after a change of the version, up to date. Answers the class as the API
-/// server has it then.
+/// Brings the annotations of a class, and those of its claims after a change of the version, up to
+/// date. Answers the class as the API server has it then.
 pub async fn annotate(
     provider: &AwsProvider,
     context: &Context,

@@ -1,4 +1,5 @@
-//! Instance profiles: made from the role of a NodeClass, never changed while machines may use them, deleted when nothing does.
+//! Instance profiles: made from the role of a NodeClass, never changed while machines may use them,
+//! deleted when nothing does.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +17,8 @@ use crate::aws::ttl::TtlMap;
 const PROFILE_TTL: Duration = Duration::from_secs(15 * 60);
 /// How long a role that did not exist is not tried again: each try makes and deletes a profile.
 const MISSING_ROLE: Waits = Waits { first: Duration::from_secs(5), last: Duration::from_secs(60) };
-/// How long garbage collection leaves a profile alone that was in use lately: claims that use it may not be seen yet.
+/// How long garbage collection leaves a profile alone that was in use lately: claims that use it
+/// may not be seen yet.
 const PROTECTED_TTL: Duration = Duration::from_secs(60 * 60);
 
 /// Makes and deletes instance profiles.
@@ -115,7 +117,8 @@ impl Profiles {
         Ok(())
     }
 
-    /// Always the same for the same class and role, so that a creation that was cut short is continued.
+    /// Always the same for the same class and role, so that a creation that was cut short is
+    /// continued.
     fn name(&self, class: &EC2NodeClass, role: &str) -> String {
         let class_name = class.metadata.name.as_deref().unwrap_or_default();
         let uid = class.metadata.uid.as_deref().unwrap_or_default();

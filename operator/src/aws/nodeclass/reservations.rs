@@ -1,4 +1,5 @@
-//! Which capacity reservations an EC2NodeClass may use: its selectors' matches, without those that have ended.
+//! Which capacity reservations an EC2NodeClass may use: its selectors' matches, without those that
+//! have ended.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,10 +17,12 @@ use crate::aws::AwsProvider;
 use crate::aws::ec2::{self, Ec2, Filter, filter, tag_filters};
 use crate::aws::error::Result;
 
-/// A capacity block counts as expiring so long before its end: EC2 takes the instances half an hour before it, and a drain takes time.
+/// A capacity block counts as expiring so long before its end: EC2 takes the instances half an hour
+/// before it, and a drain takes time.
 const EXPIRING: SignedDuration = SignedDuration::from_mins(40);
 
-/// The reservations of a class. Each real look at them also tells how many instances they have room for.
+/// The reservations of a class. Each real look at them also tells how many instances they have room
+/// for.
 pub(super) async fn resolve(
     provider: &AwsProvider,
     class: &EC2NodeClass,
@@ -54,7 +57,8 @@ pub(super) fn next_change(status: &EC2NodeClassStatus, now: Timestamp) -> Option
     waits.filter_map(|wait| Duration::try_from(wait).ok()).filter(|wait| !wait.is_zero()).min()
 }
 
-/// Whether the instances of a reservation are about to be taken away. Ordinary reservations let them run on.
+/// Whether the instances of a reservation are about to be taken away. Ordinary reservations let
+/// them run on.
 pub fn is_expiring(reservation: &ec2::CapacityReservation, now: Timestamp) -> bool {
     let ends_soon = |end: Timestamp| end.checked_sub(EXPIRING).is_ok_and(|soon| soon <= now);
     reservation.kind == ReservationType::CapacityBlock.as_str()
@@ -86,7 +90,8 @@ fn query(term: &CapacityReservationSelectorTerm) -> (Option<&str>, Vec<Filter>) 
     (term.id.as_deref(), filters)
 }
 
-/// Those that have not ended, by id, as the status lists them. One of a kind that is not known is left out.
+/// Those that have not ended, by id, as the status lists them. One of a kind that is not known is
+/// left out.
 fn usable(found: &[ec2::CapacityReservation], now: Timestamp) -> Vec<CapacityReservation> {
     let mut usable: Vec<CapacityReservation> = found
         .iter()

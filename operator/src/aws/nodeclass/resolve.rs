@@ -1,7 +1,9 @@
-//! What an EC2NodeClass selects, asked of AWS: images, subnets, security groups, its placement group, reservations and its instance profile.
+//! What an EC2NodeClass selects, asked of AWS: images, subnets, security groups, its placement
+//! group, reservations and its instance profile.
 //!
-//! Answers are remembered for as long as upstream does. That something does not exist is not remembered: it is looked for again after seconds, later and
-//! later up to a minute, so that a class heals soon after what it names was made.
+//! Answers are remembered for as long as upstream does. That something does not exist is not
+//! remembered: it is looked for again after seconds, later and later up to a minute, so that a
+//! class heals soon after what it names was made.
 
 use std::time::Duration;
 
@@ -20,7 +22,8 @@ use crate::context::Context;
 use crate::events::{Event, Reason};
 use crate::logging::log_failure;
 
-/// What AWS said lately about classes; own patches wake the controller, and must not make it ask again.
+/// What AWS said lately about classes; own patches wake the controller, and must not make it ask
+/// again.
 #[derive(Debug)]
 pub struct Lookups {
     subnets: TtlMap<ClassKey, Vec<Subnet>>,
@@ -49,7 +52,8 @@ impl Lookups {
         }
     }
 
-    /// Drops what is too old to be used: that of classes that are gone is not replaced by newer answers.
+    /// Drops what is too old to be used: that of classes that are gone is not replaced by newer
+    /// answers.
     pub fn drop_ended(&self) {
         self.subnets.retain(|_| true);
         self.security_groups.retain(|_| true);

@@ -190,7 +190,8 @@ pub fn validated(
     status
 }
 
-/// The fields that make the stored status this one when they are merged into it; nothing when it is.
+/// The fields that make the stored status this one when they are merged into it; nothing when it
+/// is.
 pub fn patch(class: &EC2NodeClass, status: &EC2NodeClassStatus) -> Option<serde_json::Value> {
     if class.status.as_ref() == Some(status) {
         return None;

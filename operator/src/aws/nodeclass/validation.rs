@@ -1,7 +1,9 @@
-//! Would AWS launch with this NodeClass? Found out with dry runs, so that a missing permission shows on the NodeClass and not on the first pod.
+//! Would AWS launch with this NodeClass? Found out with dry runs, so that a missing permission
+//! shows on the NodeClass and not on the first pod.
 //!
-//! A good verdict counts for half an hour, as upstream's. A bad one is in the way of every pod that needs the class, and whoever mends its cause waits for it
-//! to go: it is looked into again after seconds, and never later than after a minute.
+//! A good verdict counts for half an hour, as upstream's. A bad one is in the way of every pod that
+//! needs the class, and whoever mends its cause waits for it to go: it is looked into again after
+//! seconds, and never later than after a minute.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -34,7 +36,8 @@ use crate::aws::user_data::UserDataError;
 
 /// How long a good verdict counts.
 const TTL: Duration = Duration::from_secs(30 * 60);
-/// When a class is looked at again that can't be tried out yet, for want of something that comes by itself and costs no call.
+/// When a class is looked at again that can't be tried out yet, for want of something that comes by
+/// itself and costs no call.
 const NOT_YET: Duration = Duration::from_secs(2);
 
 /// Tries out NodeClasses.
@@ -47,7 +50,8 @@ pub struct Validator {
     failures: Backoff<Question>,
 }
 
-/// What a verdict is about: the name of a class, and a fingerprint of all that the verdict depends on.
+/// What a verdict is about: the name of a class, and a fingerprint of all that the verdict depends
+/// on.
 type Question = (String, String);
 
 /// A verdict, and when to ask for the next one.
@@ -57,7 +61,8 @@ pub struct Judgement {
     pub verdict: Verdict,
     /// Whether EC2 does not know the instance profile: what is remembered about it may be wrong.
     pub profile_unknown: bool,
-    /// How long to wait before the class is looked at again; `None` when nothing changes by itself soon.
+    /// How long to wait before the class is looked at again; `None` when nothing changes by itself
+    /// soon.
     pub again: Option<Duration>,
 }
 
@@ -152,7 +157,8 @@ impl Validator {
         }
     }
 
-    /// The verdict about a class whose machines have to be told the range of the cluster's Services, if that can't be found out.
+    /// The verdict about a class whose machines have to be told the range of the cluster's
+    /// Services, if that can't be found out.
     async fn without_cidr(&self, class: &EC2NodeClass, cluster: &Cluster) -> Option<Judgement> {
         let question = (key_name(class).to_owned(), "cluster CIDR".to_owned());
         if cluster.facts().service_cidr.is_none()
@@ -297,7 +303,8 @@ fn key_name(class: &EC2NodeClass) -> &str {
 /// A refusal is a verdict; anything that passes by itself is not.
 fn obstacle(reason: &'static str, class: &EC2NodeClass, error: &Error) -> Obstacle {
     let (cause, message) = error.launch_reason();
-    // AWS's own words are in the log as a whole: the encoded part of a refusal is another one each time, and not for conditions.
+    // AWS's own words are in the log as a whole: the encoded part of a refusal is another one each
+    // time, and not for conditions.
     tracing::info!(nodeclass = key_name(class), %error, "a dry run of the EC2NodeClass failed");
     if error.is_instance_profile_not_found() {
         // Who names a profile may have mistyped it; one that was made here gets around in seconds.
@@ -400,8 +407,9 @@ fn instances_dry_run(
     }
 }
 
-/// A type to try with: the smallest that a NodePool of the class could launch and whose image is an ordinary one; else a common type; else the smallest of
-/// all. Whoever restricts what may be launched restricts the large ones.
+/// A type to try with: the smallest that a NodePool of the class could launch and whose image is an
+/// ordinary one; else a common type; else the smallest of all. Whoever restricts what may be
+/// launched restricts the large ones.
 fn choose<'c>(
     catalog: &'c Catalog,
     status: &EC2NodeClassStatus,
@@ -459,7 +467,8 @@ fn tenancy(node_pools: &[NodePool]) -> &'static str {
     if dedicated { "dedicated" } else { "default" }
 }
 
-/// Changes with everything that a dry run depends on. The order of subnets is that of their free addresses, which change all the time.
+/// Changes with everything that a dry run depends on. The order of subnets is that of their free
+/// addresses, which change all the time.
 fn fingerprint(class: &EC2NodeClass) -> String {
     let status = class.status.as_ref();
     let content = serde_json::json!({

@@ -33,7 +33,8 @@ fn on_demand(name: &str) -> Instance {
         .build()
 }
 
-/// Three machines on a server that does not write to the NodeClaim of the first and the Node of the second.
+/// Three machines on a server that does not write to the NodeClaim of the first and the Node of the
+/// second.
 async fn bench(method: &'static str, paths: &'static [&'static str]) -> Bench {
     let api = ApiServer::unless(move |request| {
         let is_refused = request.method == method && paths.contains(&request.path.as_str());

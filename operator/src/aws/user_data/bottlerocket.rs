@@ -81,7 +81,8 @@ fn set_kubernetes(kubernetes: &mut Table, bootstrap: &Bootstrap) {
     if !labels.is_empty() {
         kubernetes.insert("node-labels".to_owned(), Value::Table(labels));
     }
-    // The user's taints would not be known to the scheduler's simulation: they are replaced, not merged.
+    // The user's taints would not be known to the scheduler's simulation: they are replaced, not
+    // merged.
     kubernetes.remove("node-taints");
     let mut taints: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for taint in &bootstrap.taints {

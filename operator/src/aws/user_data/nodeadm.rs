@@ -20,11 +20,13 @@ fn custom_parts(custom: Option<&str>) -> Result<Vec<Part>, UserDataError> {
         let parts = mime::read(custom)?;
         return Ok(parts.into_iter().map(Part::with_content_type_only).collect());
     }
-    // `echo "a: b"` reads as a YAML map. Upstream ships such a script as NodeConfig, and the machine never joins; what says that it is a script is one.
+    // `echo "a: b"` reads as a YAML map. Upstream ships such a script as NodeConfig, and the
+    // machine never joins; what says that it is a script is one.
     if custom.trim_start().starts_with("#!") {
         return Ok(vec![Part::new(mime::SHELL, custom)]);
     }
-    // A text of nothing but comments reads as an empty document, and is shipped as NodeConfig, as upstream does.
+    // A text of nothing but comments reads as an empty document, and is shipped as NodeConfig, as
+    // upstream does.
     let content_type = match serde_saphyr::from_str::<Value>(custom) {
         Ok(Value::Object(_) | Value::Null) => NODE_CONFIG,
         _ => mime::SHELL,

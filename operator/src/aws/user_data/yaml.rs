@@ -1,4 +1,5 @@
-//! Writes JSON values as YAML in the layout that Kubernetes tools use: block style, keys sorted, two spaces.
+//! Writes JSON values as YAML in the layout that Kubernetes tools use: block style, keys sorted,
+//! two spaces.
 
 use std::collections::BTreeMap;
 

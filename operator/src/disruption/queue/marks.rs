@@ -1,4 +1,5 @@
-//! What a command leaves on a node while it is carried out: the taint, and why the NodeClaim is disrupted.
+//! What a command leaves on a node while it is carried out: the taint, and why the NodeClaim is
+//! disrupted.
 
 use std::sync::Arc;
 
@@ -70,7 +71,8 @@ async fn clear_reason<P: CloudProvider>(
     Ok(())
 }
 
-/// Takes the taint and the reason of a disruption off a node that stays. A failure is logged; the next pass tries again.
+/// Takes the taint and the reason of a disruption off a node that stays. A failure is logged; the
+/// next pass tries again.
 pub(in crate::disruption) async fn clear<P: CloudProvider>(
     operator: &Operator<P>,
     claim: &NodeClaim,

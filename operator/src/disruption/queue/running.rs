@@ -1,5 +1,5 @@
-//! The commands that are carried out, and which NodeClaims they are about: looked up by name, since passes ask for every NodeClaim, and there may be a thousand
-//! commands.
+//! The commands that are carried out, and which NodeClaims they are about: looked up by name, since
+//! passes ask for every NodeClaim, and there may be a thousand commands.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

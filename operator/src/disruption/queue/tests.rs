@@ -60,7 +60,8 @@ fn replacements_get_between_ten_minutes_and_an_hour() {
 const CLAIM: &str = "/apis/karpenter.sh/v1/nodeclaims/a";
 const NODE: &str = "/api/v1/nodes/n";
 
-/// A node and its NodeClaim, in an API server that answers deletions of NodeClaims so, if `deletions` says how.
+/// A node and its NodeClaim, in an API server that answers deletions of NodeClaims so, if
+/// `deletions` says how.
 fn world(
     deletions: impl Fn() -> Option<u16> + Send + Sync + 'static,
 ) -> (ApiServer, Arc<Operator<Kwok>>) {
@@ -179,7 +180,8 @@ fn nodeclaims_are_found_by_name_among_the_commands_that_are_carried_out() {
 #[tokio::test(start_paused = true)]
 async fn only_what_an_administrator_can_mend_is_logged_as_an_error() {
     use crate::testing::Logs;
-    // The node went after the command was planned, the API server is overloaded, a permission is missing.
+    // The node went after the command was planned, the API server is overloaded, a permission is
+    // missing.
     for (code, level) in [(404, "INFO"), (409, "INFO"), (503, "WARN"), (403, "ERROR")] {
         let server = ApiServer::answering(move |_| refused(code, "Refused"));
         let (_, known) = world(|| None);

@@ -8,7 +8,8 @@ use crate::claims::conditions;
 use crate::state::cluster::condition_of;
 use crate::work::Action;
 
-/// Sets or clears the condition, and says when to look again. `last_pod_event` is when a pod last came or went.
+/// Sets or clears the condition, and says when to look again. `last_pod_event` is when a pod last
+/// came or went.
 pub(super) fn update(
     claim: &mut NodeClaim,
     pool: &NodePool,

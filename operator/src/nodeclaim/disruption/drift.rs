@@ -47,7 +47,8 @@ fn hash_differs(claim: &NodeClaim, pool: &NodePool) -> bool {
     }
 }
 
-/// Whether labels that are known exactly meet a requirement. A label that is missing meets only what asks for its absence.
+/// Whether labels that are known exactly meet a requirement. A label that is missing meets only
+/// what asks for its absence.
 fn satisfies(
     labels: &BTreeMap<String, String>,
     requirement: &Requirement,
@@ -71,7 +72,8 @@ fn satisfies(
     }
 }
 
-/// Whether to look the machine up in the catalog: it is an hour old, and was not found there in the last half hour.
+/// Whether to look the machine up in the catalog: it is an hour old, and was not found there in the
+/// last half hour.
 pub(super) fn is_catalog_due(
     claim: &NodeClaim,
     checked: &Mutex<BTreeMap<String, Timestamp>>,

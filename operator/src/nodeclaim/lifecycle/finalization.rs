@@ -1,6 +1,8 @@
-//! The end of a NodeClaim: its Nodes are drained and gone, then its machine is terminated, then the finalizer comes off.
+//! The end of a NodeClaim: its Nodes are drained and gone, then its machine is terminated, then the
+//! finalizer comes off.
 //!
-//! That its Nodes are gone is the API server's to say, not the state's: a Node that the watch has not brought yet has pods that would die with the machine.
+//! That its Nodes are gone is the API server's to say, not the state's: a Node that the watch has
+//! not brought yet has pods that would die with the machine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +36,8 @@ pub(super) async fn reconcile<P: CloudProvider>(
         return Ok(Action::Wait);
     }
     let mut claim = set_deadline(operator, claim).await?;
-    // A machine that never registered has Nodes that are not ours to delete; the cloud's node controller cleans them up.
+    // A machine that never registered has Nodes that are not ours to delete; the cloud's node
+    // controller cleans them up.
     if is_true(&claim, REGISTERED) {
         if !nodes.is_empty() {
             for node in nodes.iter().filter(|node| !node.is_deleting()) {
@@ -46,7 +49,8 @@ pub(super) async fn reconcile<P: CloudProvider>(
             return Ok(Action::After(CONFIRM));
         }
     }
-    // Also without a provider id: a launch that nobody could write down may have made a machine, and the provider finds it.
+    // Also without a provider id: a launch that nobody could write down may have made a machine,
+    // and the provider finds it.
     match operator.cloud.delete(&claim).await {
         Ok(()) => {
             let before = claim.status.clone();
@@ -91,7 +95,8 @@ async fn has_node<P: CloudProvider>(
     Ok(true)
 }
 
-/// Writes down when everything that is left on the Node will be deleted, if the NodeClaim has a termination grace period. Never overwritten.
+/// Writes down when everything that is left on the Node will be deleted, if the NodeClaim has a
+/// termination grace period. Never overwritten.
 async fn set_deadline<P: CloudProvider>(
     operator: &Operator<P>,
     claim: NodeClaim,

@@ -1,4 +1,5 @@
-//! What the provider sees to before a Node is registered: asked of it, and what came to be known put into the NodeClaim.
+//! What the provider sees to before a Node is registered: asked of it, and what came to be known
+//! put into the NodeClaim.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,7 +29,8 @@ impl Hooks {
     }
 }
 
-/// Asks the provider, and labels the NodeClaim with what became known. Its status stays as it is at hand.
+/// Asks the provider, and labels the NodeClaim with what became known. Its status stays as it is at
+/// hand.
 pub(super) async fn run<P: CloudProvider>(
     operator: &Operator<P>,
     claim: &mut NodeClaim,

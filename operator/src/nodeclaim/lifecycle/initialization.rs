@@ -15,7 +15,8 @@ use crate::state::snapshot::is_ephemeral;
 use crate::watch::wire::Node;
 use crate::write::WriteError;
 
-/// A Node is held back no longer than this after its registration, and not once something else than its readiness keeps it from being initialised.
+/// A Node is held back no longer than this after its registration, and not once something else than
+/// its readiness keeps it from being initialised.
 const HELD: SignedDuration = SignedDuration::from_mins(1);
 
 /// What came out of initialisation.

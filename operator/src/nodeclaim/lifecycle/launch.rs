@@ -37,7 +37,8 @@ pub(super) enum Outcome {
     Failed(CloudError),
 }
 
-/// Machines that were launched and are not in a status yet: if writing the status fails, the launch need not be repeated.
+/// Machines that were launched and are not in a status yet: if writing the status fails, the launch
+/// need not be repeated.
 #[derive(Debug, Default)]
 pub(super) struct Launches {
     /// By uid of the NodeClaim, with the time of the launch.
@@ -70,7 +71,8 @@ pub(super) async fn ensure<P: CloudProvider>(
             let merged = merge(claim, &launched);
             let body =
                 json!({"metadata": {"labels": merged.labels, "annotations": merged.annotations}});
-            // What the status says, and what comes in the same pass, is computed from the newest version.
+            // What the status says, and what comes in the same pass, is computed from the newest
+            // version.
             *claim = operator.write.patch_claim(claim, body, false).await?;
             record(claim, &launched, operator.now());
             Ok(Outcome::Launched(Box::new(launched)))
@@ -118,7 +120,8 @@ pub(super) async fn ensure<P: CloudProvider>(
     }
 }
 
-/// Waits for a launch. Where that lasts, the NodeClaim gets its conditions before there is anything to say in them.
+/// Waits for a launch. Where that lasts, the NodeClaim gets its conditions before there is anything
+/// to say in them.
 async fn awaited<P: CloudProvider, T>(
     operator: &Operator<P>,
     claim: &NodeClaim,
@@ -135,7 +138,8 @@ async fn awaited<P: CloudProvider, T>(
     }
 }
 
-/// Says that a NodeClaim waits to be launched. That it could not be said is no loss: the launch will say more.
+/// Says that a NodeClaim waits to be launched. That it could not be said is no loss: the launch
+/// will say more.
 async fn tell_awaited<P: CloudProvider>(operator: &Operator<P>, mut claim: NodeClaim) {
     let before = claim.status.clone();
     conditions(&mut claim, operator.now());
@@ -201,7 +205,8 @@ struct Merged {
     annotations: BTreeMap<String, String>,
 }
 
-/// The provider's labels, where the NodeClaim has none of its own; the provider's annotations, over those of the NodeClaim.
+/// The provider's labels, where the NodeClaim has none of its own; the provider's annotations, over
+/// those of the NodeClaim.
 fn merge(claim: &NodeClaim, launched: &Launched) -> Merged {
     let mut labels = launched.instance.labels.clone();
     labels.extend(claim.metadata.labels.clone().unwrap_or_default());

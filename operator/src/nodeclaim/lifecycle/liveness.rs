@@ -30,7 +30,8 @@ impl Liveness {
     }
 }
 
-/// How long the NodeClaim has been waiting for what it waits for. The clocks are those of the conditions, which began with the NodeClaim.
+/// How long the NodeClaim has been waiting for what it waits for. The clocks are those of the
+/// conditions, which began with the NodeClaim.
 pub(super) fn check(claim: &NodeClaim, now: Timestamp) -> Liveness {
     let condition = |type_| {
         condition_of(claim, type_)

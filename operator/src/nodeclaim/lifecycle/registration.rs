@@ -1,5 +1,6 @@
-//! Registration: the machine's Node has joined; it gets the NodeClaim's labels, annotations and taints, an owner and a finalizer, and loses the taint that
-//! kept pods away until then. Where the provider has hooks that are not done, the Node gets all of that but keeps the taint.
+//! Registration: the machine's Node has joined; it gets the NodeClaim's labels, annotations and
+//! taints, an owner and a finalizer, and loses the taint that kept pods away until then. Where the
+//! provider has hooks that are not done, the Node gets all of that but keeps the taint.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -157,7 +158,8 @@ fn confirm(claim: &mut NodeClaim, known: Option<&tenon_crds::Condition>, now: ji
     }
 }
 
-/// The patch that names the NodeClass on a Node that registered with a version of Karpenter that did not.
+/// The patch that names the NodeClass on a Node that registered with a version of Karpenter that
+/// did not.
 fn class_label(claim: &NodeClaim, node: &Node) -> Option<Value> {
     let (key, value) = claim.spec.node_class_ref.label();
     let missing = node.label(&key).is_none() && !node.is_deleting();

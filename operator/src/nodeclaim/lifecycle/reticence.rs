@@ -1,8 +1,9 @@
 //! What a NodeClaim waits for is said when it lasts.
 //!
-//! A machine that joins goes through half a dozen reasons for not being ready yet, some of them for milliseconds. Hundreds do so at once after a scale-out, when the API
-//! server has most to do, and nobody could read what each write of it says. So a mere reason is written once it has stood for some seconds; whatever comes to be true, or false,
-//! is written at once.
+//! A machine that joins goes through half a dozen reasons for not being ready yet, some of them for
+//! milliseconds. Hundreds do so at once after a scale-out, when the API server has most to do, and
+//! nobody could read what each write of it says. So a mere reason is written once it has stood for
+//! some seconds; whatever comes to be true, or false, is written at once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,7 +28,8 @@ struct Unsaid {
 }
 
 impl Reticence {
-    /// How long writing `after` can wait, where `before` is what the API server has; `None` when it is to be written now, if it differs at all.
+    /// How long writing `after` can wait, where `before` is what the API server has; `None` when it
+    /// is to be written now, if it differs at all.
     pub(super) fn can_wait(
         &self,
         claim: &str,
@@ -66,7 +68,8 @@ fn reasons(status: &NodeClaimStatus) -> Vec<(String, String)> {
     unknown.map(|it| (it.reason.clone(), it.message.clone())).collect()
 }
 
-/// Whether it says what is waited for. Why a launch failed is told with each attempt, which has its own back-off.
+/// Whether it says what is waited for. Why a launch failed is told with each attempt, which has its
+/// own back-off.
 fn is_passing(condition: &Condition) -> bool {
     condition.status == ConditionStatus::Unknown && condition.type_ != LAUNCHED
 }

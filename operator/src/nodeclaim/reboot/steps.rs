@@ -1,4 +1,5 @@
-//! What a reboot needs next, from the NodeClaim, its Node and the time: drain, ask the cloud, wait for the new boot, or give up.
+//! What a reboot needs next, from the NodeClaim, its Node and the time: drain, ask the cloud, wait
+//! for the new boot, or give up.
 
 use std::time::Duration;
 
@@ -34,7 +35,8 @@ pub(super) struct Reboot {
     issued_at: Option<Timestamp>,
     /// For what, for people.
     pub(super) message: String,
-    /// How long the drain may take; `None` is as long as it takes. `Err` says what is wrong with what is written there.
+    /// How long the drain may take; `None` is as long as it takes. `Err` says what is wrong with
+    /// what is written there.
     bound: Result<Option<SignedDuration>, String>,
     /// The boot that is to end, once the cloud was to be asked.
     pre_boot_id: Option<String>,
@@ -163,7 +165,8 @@ impl Reboot {
         };
         let boot = &node.status.node_info.boot_id;
         if let Some(before) = &self.pre_boot_id {
-            // The operator was restarted, or the cloud did not answer: the machine may have been rebooted all the same.
+            // The operator was restarted, or the cloud did not answer: the machine may have been
+            // rebooted all the same.
             return if before == boot { Step::Issue(boot.clone()) } else { Step::Issued };
         }
         let settled = after(self.requested_at, LEAST_DRAIN);

@@ -145,7 +145,8 @@ struct Launch {
 }
 
 impl Launch {
-    /// Reads launch parameters: those of RunInstances, of a template's data, or of a fleet's override, which share their names.
+    /// Reads launch parameters: those of RunInstances, of a template's data, or of a fleet's
+    /// override, which share their names.
     fn read(&mut self, params: &Params) {
         let own = |value: &str| value.to_owned();
         self.images.extend(params.get("ImageId").map(own));
@@ -171,7 +172,8 @@ impl Launch {
         self.spot |= params.get("InstanceMarketOptions.MarketType") == Some("spot");
     }
 
-    /// Reads the launch template that `params` names; `None` when there is no such template or version, which EC2 says itself.
+    /// Reads the launch template that `params` names; `None` when there is no such template or
+    /// version, which EC2 says itself.
     fn template(&mut self, resolver: &Resolver<'_>, params: &Params) -> Option<Template> {
         let template = resolver.aws_state.templates().named_by(params).ok()?;
         let (_, data) = template.version(params.get("Version")).ok()?;
@@ -301,7 +303,8 @@ async fn on_network(
         .collect())
 }
 
-/// The call's own action on resources that exist. Those that don't are left out: EC2 says so itself, before it looks at tags that nothing has.
+/// The call's own action on resources that exist. Those that don't are left out: EC2 says so
+/// itself, before it looks at tags that nothing has.
 async fn existing(resolver: &Resolver<'_>, ids: &[&str]) -> Result<Vec<Check>, AwsError> {
     let action = resolver.request.iam_action();
     let mut checks = Vec::new();

@@ -96,7 +96,8 @@ pub(super) fn checks(resolver: &Resolver<'_>) -> Vec<Check> {
     checks
 }
 
-/// Something below a cluster: `/clusters/<cluster>/<kind>/<name>/…`. Its ARN ends with an id that only EKS knows; what does not exist gets `*`'s place holder.
+/// Something below a cluster: `/clusters/<cluster>/<kind>/<name>/…`. Its ARN ends with an id that
+/// only EKS knows; what does not exist gets `*`'s place holder.
 fn on_child(resolver: &Resolver<'_>, cluster: &str, segments: &[String]) -> Check {
     let (kind, name) = (segments[2].as_str(), segments[3].as_str());
     if let Some(arn) = resolver.eks.arn_of(cluster, kind, name) {

@@ -75,7 +75,8 @@ async fn queue(resolver: &Resolver<'_>) -> Check {
         return resolver.own(resolver.arn("sqs", "*"));
     };
     let check = resolver.own(resolver.arn("sqs", name));
-    // Messages come by the second: their calls are not worth a question for tags, which no policy of ours asks for.
+    // Messages come by the second: their calls are not worth a question for tags, which no policy
+    // of ours asks for.
     let hot = [
         "ReceiveMessage",
         "DeleteMessage",

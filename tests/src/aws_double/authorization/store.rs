@@ -1,4 +1,5 @@
-//! The policies of roles and users as moto stores them; roles' are kept until somebody writes to IAM.
+//! The policies of roles and users as moto stores them; roles' are kept until somebody writes to
+//! IAM.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -109,7 +110,8 @@ impl PolicyStore {
         })
     }
 
-    /// What a user may do, by their own policies and their groups'; `NoSuchEntity` when there is none.
+    /// What a user may do, by their own policies and their groups'; `NoSuchEntity` when there is
+    /// none.
     pub async fn user(&self, name: &str, aws_state: &AwsState) -> Result<Policies, AwsError> {
         let moto = aws_state.moto();
         let user = moto.query("iam", "GetUser", [("UserName", name)]).await?;

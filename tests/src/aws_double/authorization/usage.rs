@@ -30,7 +30,8 @@ struct Count {
     calls: BTreeSet<String>,
 }
 
-/// Counts, by role and statement. Every statement of a role that ever called is there, also those that were never needed.
+/// Counts, by role and statement. Every statement of a role that ever called is there, also those
+/// that were never needed.
 #[derive(Debug, Default)]
 pub struct Usage {
     by_statement: Mutex<BTreeMap<(String, StatementRef), Count>>,

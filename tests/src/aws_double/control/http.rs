@@ -1,8 +1,10 @@
 //! The control as JSON over HTTP, under `/_bed/`.
 //!
-//! `GET`: `instances`, `calls` (`?action=ec2:CreateFleet`, `?failed=true`), `counts`, `faults`, `zonal-shifts`, `consistency`, `times`.
-//! `POST`: `faults` ([`Fault`]), `ice` ([`Shortage`]), `price`, `zonal-shifts`, `interrupt`, `rebalance`, `reclaim`, `schedule`, `terminate`, `stop`, `impair`, `events` ([`Event`]),
-//! `consistency` ([`Delays`]), `times` ([`StateTimes`]). `DELETE`: `faults`, `faults/ID`, `zonal-shifts/ID`, `calls`.
+//! `GET`: `instances`, `calls` (`?action=ec2:CreateFleet`, `?failed=true`), `counts`, `faults`,
+//! `zonal-shifts`, `consistency`, `times`. `POST`: `faults` ([`Fault`]), `ice` ([`Shortage`]),
+//! `price`, `zonal-shifts`, `interrupt`, `rebalance`, `reclaim`, `schedule`, `terminate`, `stop`,
+//! `impair`, `events` ([`Event`]), `consistency` ([`Delays`]), `times` ([`StateTimes`]). `DELETE`:
+//! `faults`, `faults/ID`, `zonal-shifts/ID`, `calls`.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! CreateFleet of type `instant`: chooses pools by strategy and price, and tells which it could not use and why.
+//! CreateFleet of type `instant`: chooses pools by strategy and price, and tells which it could not
+//! use and why.
 
 use std::collections::BTreeMap;
 
@@ -83,7 +84,8 @@ pub(super) async fn create(
             )
         })
         .collect();
-    // By priority, then by price, then in the order of the request; what can't be launched at all is tried last.
+    // By priority, then by price, then in the order of the request; what can't be launched at all
+    // is tried last.
     pools.sort_by_key(|(candidate, pool)| {
         (
             candidate.priority,

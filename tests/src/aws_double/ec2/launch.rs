@@ -1,4 +1,5 @@
-//! Launches: from launch parameters (a template's, overlaid by the request's) and one pool of capacity to instances that keep all of it.
+//! Launches: from launch parameters (a template's, overlaid by the request's) and one pool of
+//! capacity to instances that keep all of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -79,7 +80,8 @@ pub(super) const NO_ROOM_MESSAGE: &str =
     "Your requested capacity exceeds the available capacity of the reservation.";
 
 impl Call<'_> {
-    /// How many of `wanted` instances a reservation has room for, and the code of the error when these are too few.
+    /// How many of `wanted` instances a reservation has room for, and the code of the error when
+    /// these are too few.
     pub(super) fn room(&mut self, id: &str, pool: &Pool, wanted: u32) -> (u32, Option<String>) {
         let found = self.aws_state.reservations().get(id).filter(|it| {
             !it.cancelled && it.instance_type == pool.instance_type && it.zone == pool.subnet.zone
@@ -92,7 +94,8 @@ impl Call<'_> {
         (given, (given < wanted).then(|| NO_ROOM.to_owned()))
     }
 
-    /// How many of `wanted` instances the placement group takes in the pool's zone, and the error when these are too few.
+    /// How many of `wanted` instances the placement group takes in the pool's zone, and the error
+    /// when these are too few.
     pub(super) fn spread(&mut self, pool: &Pool, wanted: u32) -> (u32, Option<AwsError>) {
         let Some(target) = &pool.placement else { return (wanted, None) };
         let taken = self.placed.entry(pool.subnet.zone.clone()).or_default();

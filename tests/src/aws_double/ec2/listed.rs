@@ -16,7 +16,8 @@ use super::render::{
 };
 use super::{list_answer, time};
 
-/// The instances that a call names by `InstanceId.n`, each once: unknown ones fail the whole call, as in AWS.
+/// The instances that a call names by `InstanceId.n`, each once: unknown ones fail the whole call,
+/// as in AWS.
 pub(super) fn named(aws_state: &AwsState, params: &Params) -> Result<Vec<Arc<Instance>>, AwsError> {
     let all = aws_state.instances().all();
     let ids: BTreeSet<&str> = params.list("InstanceId").into_iter().collect();

@@ -1,4 +1,5 @@
-//! Subnets, security groups and VPCs: moto's, with AWS's filters and pages, free addresses less those of our instances, and refusal to delete what is in use.
+//! Subnets, security groups and VPCs: moto's, with AWS's filters and pages, free addresses less
+//! those of our instances, and refusal to delete what is in use.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -121,7 +122,8 @@ pub(super) async fn list(
     Ok(list_answer(request, set, items.into_iter().map(|item| item.children).collect(), next))
 }
 
-/// Everything that moto lists for this call, with tag filters and pages applied here: moto joins several keys of `tag-key` with "and", and knows no pages.
+/// Everything that moto lists for this call, with tag filters and pages applied here: moto joins
+/// several keys of `tag-key` with "and", and knows no pages.
 async fn listed(
     request: &AwsRequest,
     aws_state: &AwsState,

@@ -1,4 +1,5 @@
-//! Instance types, where they are offered and what spot costs: answered from memory, filtered and paged.
+//! Instance types, where they are offered and what spot costs: answered from memory, filtered and
+//! paged.
 
 use std::fmt::Write as _;
 

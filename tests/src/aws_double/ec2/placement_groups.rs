@@ -21,7 +21,8 @@ const DEFAULT_PARTITIONS: u32 = 2;
 /// How many running instances of a spread group a zone takes.
 const SPREAD: u32 = 7;
 
-/// A spread group has as many instances in a zone as it may. EC2 tells it as a lack of capacity, by the message.
+/// A spread group has as many instances in a zone as it may. EC2 tells it as a lack of capacity, by
+/// the message.
 pub(super) fn is_full() -> AwsError {
     AwsError::new(
         "InsufficientInstanceCapacity",
@@ -202,7 +203,8 @@ pub(super) fn target(aws_state: &AwsState, params: &Params) -> Result<Option<Tar
 }
 
 impl Target {
-    /// How many of `wanted` instances a zone takes beside those that are there and those of this call.
+    /// How many of `wanted` instances a zone takes beside those that are there and those of this
+    /// call.
     pub(super) fn room(&self, aws_state: &AwsState, zone: &str, taken: u32, wanted: u32) -> u32 {
         if self.group.strategy != Strategy::Spread {
             return wanted;
@@ -212,7 +214,8 @@ impl Target {
         wanted.min(SPREAD.saturating_sub(there.saturating_add(taken)))
     }
 
-    /// Puts new instances into the group: each into the partition that was asked for, or into the one with the fewest.
+    /// Puts new instances into the group: each into the partition that was asked for, or into the
+    /// one with the fewest.
     pub(super) fn place(&self, aws_state: &AwsState, made: &mut [Instance]) {
         let mut counts = vec![0_u32; self.group.partitions as usize];
         let mut count = |partition: Option<u32>| {

@@ -1,4 +1,5 @@
-//! Whether and where something can be launched: the checks that EC2 makes of launch parameters before it looks for capacity.
+//! Whether and where something can be launched: the checks that EC2 makes of launch parameters
+//! before it looks for capacity.
 
 use std::collections::{BTreeMap, BTreeSet};
 

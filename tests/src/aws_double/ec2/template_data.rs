@@ -1,11 +1,13 @@
-//! Launch template data, from the request's flat parameters to the answer's XML: names begin in lower case, lists get their own names.
+//! Launch template data, from the request's flat parameters to the answer's XML: names begin in
+//! lower case, lists get their own names.
 
 use std::collections::BTreeMap;
 
 use super::super::request::Params;
 use super::super::xml::Element;
 
-/// Lists whose name in answers isn't the request's name in lower case with `Set`, and the element that each entry is wrapped in.
+/// Lists whose name in answers isn't the request's name in lower case with `Set`, and the element
+/// that each entry is wrapped in.
 const LISTS: [(&str, &str, &str); 4] = [
     ("Tag", "tagSet", "item"),
     ("LicenseSpecification", "licenseSet", "item"),

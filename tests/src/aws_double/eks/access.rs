@@ -59,7 +59,8 @@ impl EntryType {
 pub struct AccessEntry {
     /// ARN of the role or user.
     pub principal_arn: String,
-    /// The role was deleted since. EKS remembers its unique id, so the entry does not hold for a role that is made anew under the same name.
+    /// The role was deleted since. EKS remembers its unique id, so the entry does not hold for a
+    /// role that is made anew under the same name.
     pub stale: bool,
     /// The entry's own ARN.
     pub arn: String,
@@ -366,7 +367,8 @@ fn entry_arn(prefix: &str, cluster: &str, principal_arn: &str) -> String {
     format!("{prefix}access-entry/{cluster}/{kind}/{account}/{name}/{}", Uuid::new_v4())
 }
 
-/// The user name that an entry has when none is asked for. Of a role it is the session, without the role's path.
+/// The user name that an entry has when none is asked for. Of a role it is the session, without the
+/// role's path.
 fn default_username(principal_arn: &str, entry_type: EntryType) -> String {
     match entry_type {
         EntryType::Standard => match principal_arn.split_once(":role/") {

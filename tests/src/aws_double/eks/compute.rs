@@ -29,7 +29,8 @@ pub(super) struct NodeGroup {
 }
 
 impl Eks {
-    /// Adds a managed node group of so many nodes, active at once. Call it when the cluster is announced.
+    /// Adds a managed node group of so many nodes, active at once. Call it when the cluster is
+    /// announced.
     pub fn add_node_group(
         &self,
         arn_prefix: &str,

@@ -15,7 +15,8 @@ pub(super) fn page(
     field: &str,
     items: Vec<Value>,
 ) -> Result<Value, AwsError> {
-    // Insights and add-on versions are asked for by POST and GET alike: the parameters are in the query or in the body.
+    // Insights and add-on versions are asked for by POST and GET alike: the parameters are in the
+    // query or in the body.
     let param = |name: &str| {
         let body = &request.json[name];
         request.params.get(name).map(str::to_owned).or_else(|| {

@@ -190,7 +190,8 @@ impl Association {
     }
 }
 
-/// Whether a role lets EKS take it for pods at all. Conditions are left out, as they depend on the pod: what EKS checks here is that the service is named with both actions.
+/// Whether a role lets EKS take it for pods at all. Conditions are left out, as they depend on the
+/// pod: what EKS checks here is that the service is named with both actions.
 fn trusts_pod_identity(role: &Role) -> bool {
     let mut trust = role.trust.clone();
     for statement in &mut trust.document.statements {

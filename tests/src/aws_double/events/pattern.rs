@@ -1,4 +1,5 @@
-//! EventBridge event patterns: exact values, prefix, suffix, equals-ignore-case, wildcard, anything-but, exists.
+//! EventBridge event patterns: exact values, prefix, suffix, equals-ignore-case, wildcard,
+//! anything-but, exists.
 
 use serde_json::Value;
 

@@ -13,7 +13,8 @@ use super::pattern::{LITERAL, arn_matches, glob, unmarked};
 pub(super) fn hold(conditions: &Conditions, version: Version, context: &Context) -> bool {
     conditions.iter().all(|(operator, keys)| {
         let Some(operator) = Operator::parse(operator) else {
-            // IAM stores no document with an operator that it doesn't know. Should one get here, it must not grant anything.
+            // IAM stores no document with an operator that it doesn't know. Should one get here, it
+            // must not grant anything.
             return false;
         };
         keys.iter()
@@ -21,7 +22,8 @@ pub(super) fn hold(conditions: &Conditions, version: Version, context: &Context)
     })
 }
 
-/// A text with its policy variables replaced; `None` when one has no value, which makes the pattern match nothing.
+/// A text with its policy variables replaced; `None` when one has no value, which makes the pattern
+/// match nothing.
 pub(super) fn substitute(text: &str, version: Version, context: &Context) -> Option<String> {
     if version == Version::V2008 || !text.contains("${") {
         return Some(text.to_owned());
@@ -66,7 +68,8 @@ enum Quantifier {
 struct Operator {
     quantifier: Quantifier,
     test: Test,
-    /// `StringNotEquals` and its like: true when no expected value matches, also when the key is absent.
+    /// `StringNotEquals` and its like: true when no expected value matches, also when the key is
+    /// absent.
     negated: bool,
     /// `…IfExists`: true when the key is absent.
     if_exists: bool,
@@ -152,7 +155,8 @@ impl Operator {
         match self.quantifier {
             Quantifier::ForAll => actual.iter().all(satisfies),
             Quantifier::ForAny => actual.iter().any(satisfies),
-            // Several values of a key that is asked for without a quantifier: no value may match a negated operator, any may match the others.
+            // Several values of a key that is asked for without a quantifier: no value may match a
+            // negated operator, any may match the others.
             Quantifier::One if self.negated => actual.iter().all(satisfies),
             Quantifier::One => actual.iter().any(satisfies),
         }

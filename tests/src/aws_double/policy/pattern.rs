@@ -1,6 +1,8 @@
-//! Wildcards: `*` for any characters, `?` for exactly one, and the rules by which ARNs are compared.
+//! Wildcards: `*` for any characters, `?` for exactly one, and the rules by which ARNs are
+//! compared.
 
-/// Marks a `*`, `?` or `$` that a policy variable stands for, and that therefore means itself. Private-use characters don't occur in ARNs.
+/// Marks a `*`, `?` or `$` that a policy variable stands for, and that therefore means itself.
+/// Private-use characters don't occur in ARNs.
 pub(super) const LITERAL: [(char, char); 3] =
     [('*', '\u{E000}'), ('?', '\u{E001}'), ('$', '\u{E002}')];
 
@@ -8,7 +10,8 @@ pub(super) const LITERAL: [(char, char); 3] =
 pub fn glob(pattern: &str, text: &str) -> bool {
     let pattern: Vec<char> = pattern.chars().collect();
     let text: Vec<char> = text.chars().collect();
-    // Greedy with one step back: enough, because a later `*` makes the choices of an earlier one irrelevant.
+    // Greedy with one step back: enough, because a later `*` makes the choices of an earlier one
+    // irrelevant.
     let (mut p, mut t) = (0, 0);
     let mut retry: Option<(usize, usize)> = None;
     while t < text.len() {
@@ -34,7 +37,8 @@ pub fn glob(pattern: &str, text: &str) -> bool {
     pattern[p..].iter().all(|&c| c == '*')
 }
 
-/// Whether an ARN matches an ARN pattern: each of the six parts on its own, so that a `*` in one part does not reach into the next.
+/// Whether an ARN matches an ARN pattern: each of the six parts on its own, so that a `*` in one
+/// part does not reach into the next.
 pub fn arn_matches(pattern: &str, arn: &str) -> bool {
     let parts = |text: &str| text.splitn(6, ':').map(str::to_owned).collect::<Vec<_>>();
     let (pattern, arn) = (parts(pattern), parts(arn));
@@ -43,8 +47,8 @@ pub fn arn_matches(pattern: &str, arn: &str) -> bool {
         && pattern.iter().zip(&arn).all(|(pattern, part)| glob(pattern, part))
 }
 
-/// Whether a call's resource matches a `Resource` pattern: `*` matches everything, and parts that are missing at the end of a pattern that ends with `*` match
-/// everything.
+/// Whether a call's resource matches a `Resource` pattern: `*` matches everything, and parts that
+/// are missing at the end of a pattern that ends with `*` match everything.
 pub(super) fn resource_matches(pattern: &str, resource: &str) -> bool {
     if pattern == "*" {
         return true;

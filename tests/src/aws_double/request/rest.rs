@@ -1,4 +1,5 @@
-//! Names of the REST services' actions by method and path (EKS, EKS Auth, ARC): the services themselves never send them.
+//! Names of the REST services' actions by method and path (EKS, EKS Auth, ARC): the services
+//! themselves never send them.
 
 use axum::http::Method;
 

@@ -1,4 +1,5 @@
-//! Presigned URLs of `sts:GetCallerIdentity`: what they say, and whether the signature is that of a secret.
+//! Presigned URLs of `sts:GetCallerIdentity`: what they say, and whether the signature is that of a
+//! secret.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -130,7 +131,8 @@ impl Request {
         Credential { access_key: self.access_key.clone(), session_token }
     }
 
-    /// Whether it is still good. `X-Amz-Expires` says for how long the URL is, the token is so for at most 15 minutes.
+    /// Whether it is still good. `X-Amz-Expires` says for how long the URL is, the token is so for
+    /// at most 15 minutes.
     pub(super) fn check_time(&self, now: Timestamp) -> Result<(), Refusal> {
         let expires =
             self.param("X-Amz-Expires").and_then(|text| text.parse::<i64>().ok()).unwrap_or(60);

@@ -1,4 +1,5 @@
-//! Bottlerocket: the user data is a TOML document of settings; values of the wrong type make the boot fail.
+//! Bottlerocket: the user data is a TOML document of settings; values of the wrong type make the
+//! boot fail.
 
 use std::collections::BTreeMap;
 

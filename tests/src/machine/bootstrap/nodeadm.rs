@@ -1,4 +1,5 @@
-//! Amazon Linux 2023: nodeadm merges every NodeConfig document of the user data, later ones over earlier ones.
+//! Amazon Linux 2023: nodeadm merges every NodeConfig document of the user data, later ones over
+//! earlier ones.
 
 use k8s_openapi::api::core::v1::Taint;
 use serde_json::Value;
@@ -81,7 +82,8 @@ fn bootstrap(config: &Value) -> Result<Bootstrap, BootstrapError> {
         value => serde_json::from_value(value.clone())
             .map_err(|error| syntax(format!("kubelet.config.registerWithTaints: {error}")))?,
     };
-    // nodeadm refuses a NodeConfig without the service CIDR, which it needs to know the address of the cluster's DNS.
+    // nodeadm refuses a NodeConfig without the service CIDR, which it needs to know the address of
+    // the cluster's DNS.
     if text(&cluster["cidr"]).is_empty() {
         return Err(BootstrapError::Missing("the cluster's service CIDR"));
     }

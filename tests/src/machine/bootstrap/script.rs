@@ -84,7 +84,8 @@ fn logical_lines(script: &str) -> Vec<String> {
     lines
 }
 
-/// Words as the shell splits them: quotes group, single quotes take everything literally, a backslash outside single quotes takes the next character.
+/// Words as the shell splits them: quotes group, single quotes take everything literally, a
+/// backslash outside single quotes takes the next character.
 fn words(line: &str) -> Result<Vec<String>, BootstrapError> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

@@ -33,7 +33,8 @@ pub(super) struct Figures {
     rss_idle_mib: f64,
     /// From the creation of the pods to the first NodeClaim, seconds.
     first_claim_seconds: f64,
-    /// When the last pod or NodeClaim had come so far, seconds after the first pod was created; to the second, as the objects say it.
+    /// When the last pod or NodeClaim had come so far, seconds after the first pod was created; to
+    /// the second, as the objects say it.
     last_after_seconds: BTreeMap<&'static str, f64>,
     /// From the creation of the pods until all run, seconds.
     all_running_seconds: f64,
@@ -134,7 +135,8 @@ pub(super) async fn measure(
     })
 }
 
-/// When the last pod or NodeClaim had come so far, by the times that the objects carry: seconds after the first pod was created.
+/// When the last pod or NodeClaim had come so far, by the times that the objects carry: seconds
+/// after the first pod was created.
 async fn timeline(user: &User) -> Result<BTreeMap<&'static str, f64>, Failure> {
     let pods = user.pods(NAME).await?;
     let claims = user.claims(NAME).await?;
@@ -168,7 +170,8 @@ async fn timeline(user: &User) -> Result<BTreeMap<&'static str, f64>, Failure> {
 
 /// Waits until all pods run.
 pub(super) async fn all_available(bed: &Bed, pods: usize, limit: Duration) -> Result<(), Failure> {
-    // The Deployment's own count: to list a thousand pods again and again would be a good part of the load.
+    // The Deployment's own count: to list a thousand pods again and again would be a good part of
+    // the load.
     let deployments: Api<Deployment> = Api::namespaced(bed.client(), "default");
     eventually("all pods run", limit, async || {
         let status = deployments.get(NAME).await?.status.unwrap_or_default();

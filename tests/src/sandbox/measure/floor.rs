@@ -1,4 +1,5 @@
-//! What pods that are all alike take where the nodes are there before and no autoscaler runs: nothing that launches nodes can be faster on this machine.
+//! What pods that are all alike take where the nodes are there before and no autoscaler runs:
+//! nothing that launches nodes can be faster on this machine.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,7 +1,9 @@
-//! A large cluster is there when the operator starts: what it takes to know it, to lead, and to launch for a few more pods.
+//! A large cluster is there when the operator starts: what it takes to know it, to lead, and to
+//! launch for a few more pods.
 //!
-//! The operator itself makes one NodeClaim with its Node; all others are copies of these, and the pods are made as bound. So the cluster is there in minutes,
-//! where kube-scheduler would take most of an hour.
+//! The operator itself makes one NodeClaim with its Node; all others are copies of these, and the
+//! pods are made as bound. So the cluster is there in minutes, where kube-scheduler would take most
+//! of an hour.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -144,7 +146,8 @@ pub(super) async fn measure(
     })
 }
 
-/// A pod as services have them: with an environment, probes, and mounts, which the operator has to read and to forget.
+/// A pod as services have them: with an environment, probes, and mounts, which the operator has to
+/// read and to forget.
 fn spec(cpu: u64) -> Value {
     let environment: Vec<Value> = (0..12)
         .map(|number| json!({ "name": format!("SETTING_{number}"), "value": "a value of some length" }))
@@ -173,7 +176,8 @@ struct Fleet {
     pods: Api<Pod>,
     claim: DynamicObject,
     node: Node,
-    /// The controller of the pods, as their metadata has it. A ReplicaSet would make pods of its own.
+    /// The controller of the pods, as their metadata has it. A ReplicaSet would make pods of its
+    /// own.
     owner: Value,
 }
 

@@ -1,5 +1,6 @@
-//! The case `basic` of upstream's performance suite: small and large pods at once, of which three in ten go later. What is planned is compared with what comes of
-//! it: nodes, price, where kube-scheduler put the pods, and what consolidation had to mend.
+//! The case `basic` of upstream's performance suite: small and large pods at once, of which three
+//! in ten go later. What is planned is compared with what comes of it: nodes, price, where
+//! kube-scheduler put the pods, and what consolidation had to mend.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -56,7 +57,8 @@ pub(super) struct Figures {
     evictions_afterwards: f64,
     /// Nodes and price at the end of that minute.
     settled: (usize, f64),
-    /// From when three in ten pods were deleted until no node came or went any more, seconds; `None` when the limit came first.
+    /// From when three in ten pods were deleted until no node came or went any more, seconds;
+    /// `None` when the limit came first.
     rest_seconds: Option<f64>,
     /// Nodes and price then.
     rest: (usize, f64),

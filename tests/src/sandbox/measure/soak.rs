@@ -1,5 +1,6 @@
-//! Churn for as long as is asked for: NodeClasses, NodePools, workloads and nodes come and go on a bed with the provider `aws` and two replicas, and what each replica
-//! keeps in memory and tells in metrics should not grow with what has been.
+//! Churn for as long as is asked for: NodeClasses, NodePools, workloads and nodes come and go on a
+//! bed with the provider `aws` and two replicas, and what each replica keeps in memory and tells in
+//! metrics should not grow with what has been.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +28,8 @@ const PODS: usize = 6;
 /// Where the operator tells its metrics.
 const METRICS_PORT: u16 = 8080;
 
-/// After the end of a round the operator still forgets what was in it; medians over many rounds hide what takes longer.
+/// After the end of a round the operator still forgets what was in it; medians over many rounds
+/// hide what takes longer.
 const SETTLES: Duration = Duration::from_secs(2);
 
 /// The figures.
@@ -41,7 +43,8 @@ pub(super) struct Figures {
     replicas: BTreeMap<String, Replica>,
 }
 
-/// What became of a replica: medians over the second and the last quarter of its samples, because in the first one caches fill.
+/// What became of a replica: medians over the second and the last quarter of its samples, because
+/// in the first one caches fill.
 #[derive(Debug, Serialize)]
 struct Replica {
     /// Resident memory early, MiB.
@@ -133,7 +136,8 @@ async fn round(tenon: &Installation, name: String) -> Result<(), Failure> {
     forget_events(tenon, tenon.bed().clock().now() - old).await
 }
 
-/// The bed's API server keeps events for an hour, as others do: of no use here, and each list of them grows.
+/// The bed's API server keeps events for an hour, as others do: of no use here, and each list of
+/// them grows.
 async fn forget_events(tenon: &Installation, before: Timestamp) -> Result<(), Failure> {
     let events: Api<Event> = Api::all(tenon.bed().client());
     for event in events.list_metadata(&ListParams::default().limit(500)).await?.items {

@@ -19,7 +19,8 @@ pub(super) struct Table {
 #[derive(Debug, Serialize)]
 struct Row {
     work: String,
-    /// What Karpenter 1.14.1 took, release build, the same control plane and as many pods as when nothing is said of them, on 2 cores with nothing else to do.
+    /// What Karpenter 1.14.1 took, release build, the same control plane and as many pods as when
+    /// nothing is said of them, on 2 cores with nothing else to do.
     karpenter: &'static str,
     /// What we want.
     target: &'static str,

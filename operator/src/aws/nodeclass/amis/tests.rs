@@ -113,7 +113,8 @@ fn the_order_of_images_is_always_the_same() {
         image("ami-a", "arm64", same_second, None),
         image("ami-c", "x86_64", "2026-02-01T00:00:00.000Z", None),
     ];
-    // As AL2's image for GPUs, and Bottlerocket's standard one: one image for two kinds of machines.
+    // As AL2's image for GPUs, and Bottlerocket's standard one: one image for two kinds of
+    // machines.
     let uses: Uses = [
         ("ami-b", vec![Variant::Neuron, Variant::Nvidia]),
         ("ami-a", vec![Variant::Standard]),

@@ -35,7 +35,8 @@ fn going(conditions: &[&str]) -> NodeClaim {
     serde_json::from_value(claim).unwrap()
 }
 
-/// An operator whose state knows the NodeClaim and no Node, and an API server that may have a Node as well.
+/// An operator whose state knows the NodeClaim and no Node, and an API server that may have a Node
+/// as well.
 fn cold(claim: &NodeClaim, node: Option<Value>) -> (ApiServer, Arc<Operator<Kwok>>) {
     let server = ApiServer::default();
     server.put_at("/apis/karpenter.sh/v1/nodeclaims/a", serde_json::to_value(claim).unwrap());
