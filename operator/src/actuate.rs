@@ -39,11 +39,11 @@ pub enum LaunchError {
     /// The plan holds a value that the API can't express.
     #[error("field {field} of a nodeclaim for nodepool {pool} can't be {text:?}")]
     Field {
-        /// The field.
+        /// The field of the template, as in the API.
         field: &'static str,
         /// The NodePool.
         pool: String,
-        /// The value.
+        /// The value that does not parse.
         text: String,
     },
     /// The API server refused it.

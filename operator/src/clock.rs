@@ -29,7 +29,7 @@ impl Clock {
         Self { anchor, started: Instant::now() }
     }
 
-    /// The time now.
+    /// The current time, by tokio's clock.
     pub fn now(&self) -> Timestamp {
         let elapsed =
             SignedDuration::try_from(self.started.elapsed()).unwrap_or(SignedDuration::MAX);

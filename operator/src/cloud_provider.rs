@@ -50,7 +50,7 @@ pub struct Instance {
 /// The result of a launch: what is merged into the NodeClaim.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Launched {
-    /// The machine.
+    /// The launched instance.
     pub instance: Instance,
     /// Annotations for the NodeClaim (hash of the NodeClass and its version, …).
     pub annotations: BTreeMap<String, String>,
@@ -111,9 +111,9 @@ pub enum CloudError {
     Create {
         /// Reason of the condition Launched.
         reason: String,
-        /// Its message.
+        /// For the message of the condition `Launched`.
         message: String,
-        /// The cause.
+        /// The error of the provider's client.
         #[source]
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
@@ -128,7 +128,7 @@ pub enum CloudError {
     Other {
         /// What was being done, with the names involved.
         operation: String,
-        /// The cause.
+        /// The error of the provider's client.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },

@@ -34,7 +34,7 @@ const EVERY: Duration = Duration::from_mins(1);
 const WORKERS: usize = 10;
 const PACE: Duration = Duration::from_millis(100);
 
-/// The feature gate.
+/// Name of the feature gate, as in `--feature-gates`.
 pub const GATE: &str = "PodDeletionCostManagement";
 
 /// What a pod is to have.

@@ -145,17 +145,17 @@ impl Event {
         self
     }
 
-    /// Its reason.
+    /// The reason, which decides how long a repetition is suppressed.
     pub fn reason(&self) -> Reason {
         self.reason
     }
 
-    /// Its message.
+    /// The message for users.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// Its object.
+    /// The object that the event is about.
     pub fn regarding(&self) -> &ObjectReference {
         &self.regarding
     }

@@ -40,7 +40,7 @@ pub const PROVIDER_ID_PREFIX: &str = "kwok://";
 
 const KINDS: &[NodeClassKind] = &[node_class::KWOK];
 
-/// The provider.
+/// Creates Nodes instead of instances, for clusters with kwok.
 pub struct Kwok {
     client: Client,
     types: Arc<[InstanceType]>,

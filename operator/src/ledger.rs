@@ -27,7 +27,7 @@ pub enum LimitError {
     Exceeded {
         /// The NodePool.
         pool: String,
-        /// The resource.
+        /// Kubernetes' name of the resource.
         resource: String,
         /// In use, in the planner's unit.
         used: i64,

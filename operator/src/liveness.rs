@@ -109,7 +109,7 @@ impl Drop for Underway {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name} has been stuck for {} s (limit {} s)", lasting.as_secs(), limit.as_secs())]
 pub struct Stuck {
-    /// The task.
+    /// Name of the task, as `/healthz` reports it.
     pub name: &'static str,
     /// Since when nothing has happened.
     pub lasting: Duration,

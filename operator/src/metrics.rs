@@ -57,7 +57,7 @@ impl<const N: usize> Counters<N> {
         self.0.update(values.map(str::to_owned), |counter| counter.0 += n);
     }
 
-    /// The count.
+    /// The value of the counter with these labels; 0 before the first event.
     pub fn get(&self, values: [&str; N]) -> u64 {
         self.0.get(&values.map(str::to_owned), |counter| counter.0).unwrap_or(0)
     }

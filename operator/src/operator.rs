@@ -31,7 +31,7 @@ pub struct Operator<P> {
     pub state: State,
     /// The way to change it.
     pub write: Writer,
-    /// The cloud.
+    /// The provider that launches and terminates instances.
     pub cloud: Arc<P>,
     /// What the administrator chose.
     pub options: CoreOptions,
@@ -129,7 +129,7 @@ impl<P: CloudProvider> Operator<P> {
         controller.run(self.state.clone(), self.context.metrics.clone(), stop)
     }
 
-    /// The time now.
+    /// The current time, by the operator's [`Clock`](crate::clock::Clock).
     pub fn now(&self) -> jiff::Timestamp {
         self.context.clock.now()
     }

@@ -202,7 +202,7 @@ pub struct KwokOptions {
     pub instance_types_file_path: Option<PathBuf>,
 }
 
-/// The clouds.
+/// Values of `--cloud-provider`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Provider {
     /// Amazon EC2.

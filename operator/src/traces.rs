@@ -88,7 +88,7 @@ where
 pub struct Dropped(Arc<AtomicU64>);
 
 impl Dropped {
-    /// The count.
+    /// The number of spans so far.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

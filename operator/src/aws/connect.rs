@@ -16,7 +16,7 @@ use crate::metrics::Metrics;
 /// The provider can't start.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The region.
+    /// The region is neither configured nor found.
     #[error(transparent)]
     Region(#[from] clients::NoRegion),
     /// AWS refuses, or can't be reached.

@@ -123,7 +123,7 @@ enum CollectError {
     List {
         /// Of which kind.
         objects: &'static str,
-        /// The cause.
+        /// The answer of the API server.
         source: kube::Error,
     },
 }

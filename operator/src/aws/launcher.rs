@@ -44,7 +44,7 @@ pub mod templates;
 /// What a claim is launched with; all of it read at one moment.
 #[derive(Clone, Debug)]
 pub struct LaunchInput<'a> {
-    /// The claim.
+    /// The NodeClaim to launch an instance for.
     pub claim: &'a NodeClaim,
     /// Its NodeClass, ready.
     pub class: &'a EC2NodeClass,

@@ -58,7 +58,7 @@ struct ConditionType {
 }
 
 impl ClaimUse {
-    /// Its name.
+    /// `metadata.name`; empty if it is absent, which the API server never sends.
     pub fn name(&self) -> &str {
         self.metadata.name.as_deref().unwrap_or_default()
     }

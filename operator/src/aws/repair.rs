@@ -21,7 +21,7 @@ const CONDITIONS: [(&str, &str, &str, i64); 7] = [
     ("ContainerRuntimeReady", "False", ANY, 30),
 ];
 
-/// The policies.
+/// The repair policies of EKS' node monitoring agent, as in Karpenter.
 pub(super) fn policies() -> Vec<RepairPolicy> {
     let policy = |&(condition, status, reason, minutes): &(&str, &str, &str, i64)| RepairPolicy {
         condition: condition.to_owned(),

@@ -112,7 +112,7 @@ impl Call {
 pub struct TimedOut {
     /// What was asked for.
     pub target: Target,
-    /// The deadline.
+    /// The limit that has passed.
     pub within: Duration,
 }
 

@@ -50,10 +50,10 @@ pub fn observe(
 
 /// An object with conditions.
 pub trait Subject: Resource<DynamicType = ()> {
-    /// Its kind.
+    /// The kind whose name is part of the metrics' names.
     const KIND: Kind;
 
-    /// Its conditions.
+    /// The conditions in its status.
     fn told(&self) -> Vec<Told<'_>>;
 }
 

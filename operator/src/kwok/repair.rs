@@ -4,7 +4,7 @@
 use jiff::SignedDuration;
 use tenon_planner::snapshot::{RepairAction, RepairPolicy};
 
-/// The policies.
+/// The repair policies of Karpenter's kwok provider.
 pub(super) fn policies() -> Vec<RepairPolicy> {
     let policy = |condition: &str, status: &str, reason: &str, tolerated, grace| RepairPolicy {
         condition: condition.to_owned(),

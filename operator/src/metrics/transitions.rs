@@ -49,11 +49,11 @@ impl Kind {
 /// A condition as metrics tell it.
 #[derive(Clone, Copy, Debug)]
 pub struct Told<'a> {
-    /// Its type.
+    /// `type` of the condition.
     pub type_: &'a str,
-    /// Its status.
+    /// `status` of the condition.
     pub status: &'a str,
-    /// Its reason.
+    /// `reason` of the condition.
     pub reason: &'a str,
     /// Since when it has its status.
     pub since: Option<Timestamp>,

@@ -75,7 +75,7 @@ struct Stored {
     history: Vec<Event>,
     /// Watches from versions before this one are refused.
     compacted: u64,
-    /// The oldest first.
+    /// In the order of their arrival.
     requests: Vec<Request>,
     under_way: usize,
     most_under_way: usize,

@@ -44,7 +44,7 @@ pub struct Instance {
 /// The reservation that an instance was launched into.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InReservation {
-    /// Its id.
+    /// `CapacityReservationId`, `cr-…`.
     pub id: String,
     /// `InstanceLifecycle`: empty, `capacity-block` or `interruptible-capacity-reservation`.
     pub lifecycle: String,

@@ -89,7 +89,7 @@ pub async fn security_groups(ec2: &Ec2, wanted: &[Filter]) -> Result<Vec<Securit
 pub enum GroupKey<'a> {
     /// `pg-…`.
     Id(&'a str),
-    /// Its name.
+    /// Name of the placement group.
     Name(&'a str),
 }
 

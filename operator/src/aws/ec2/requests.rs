@@ -234,7 +234,7 @@ pub struct CapacityReservationSpecification {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct CapacityReservationTarget {
-    /// Its id.
+    /// `CapacityReservationId`, `cr-…`.
     pub capacity_reservation_id: String,
 }
 

@@ -12,7 +12,7 @@ use crate::aws::error::{Kind, Result};
 /// What CreateFleet answered.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FleetAnswer {
-    /// The fleet.
+    /// `FleetId` of the answer.
     pub fleet_id: String,
     /// Instances, in the order of the answer.
     pub instances: Vec<FleetInstance>,

@@ -9,7 +9,7 @@ use crate::aws::error::Result;
 /// Something is wrong with an instance, or will be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InstanceStatus {
-    /// The instance.
+    /// `InstanceId`, `i-…`.
     pub id: String,
     /// Since when each of its own checks fails.
     pub instance_failures: Vec<Option<Timestamp>>,

@@ -13,9 +13,9 @@ pub enum Kind {
     RebalanceRecommendation,
     /// AWS will do something to the machine.
     ScheduledChange,
-    /// The instance stops.
+    /// State change to `stopping` or `stopped`.
     InstanceStopped,
-    /// The instance ends.
+    /// State change to `shutting-down` or `terminated`.
     InstanceTerminated,
     /// The instance's reservation is taken back.
     CapacityReservationInterrupted,
@@ -62,7 +62,7 @@ impl Kind {
 pub struct Message {
     /// What it is about.
     pub kind: Kind,
-    /// The instances.
+    /// Ids of the affected instances.
     pub instances: Vec<String>,
     /// When the event happened.
     pub time: Option<Timestamp>,

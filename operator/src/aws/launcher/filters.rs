@@ -21,7 +21,7 @@ pub const FEW_TYPES: usize = 5;
 /// A type and those of its offerings that the claim may use now.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate<'c> {
-    /// The type.
+    /// The instance type, from the catalog of the NodeClass.
     pub instance_type: &'c InstanceType,
     /// Available offerings that the claim allows. Not empty.
     pub offerings: Vec<&'c Offering>,

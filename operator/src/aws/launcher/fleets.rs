@@ -122,7 +122,7 @@ struct Call {
 /// Why a claim got no machine from a fleet.
 #[derive(Clone, Debug)]
 pub(super) enum FleetFailure {
-    /// The call failed.
+    /// The call of CreateFleet failed as a whole.
     Call(Error),
     /// The call succeeded, but launched too little.
     Short(Arc<Vec<FleetError>>),

@@ -15,7 +15,7 @@ use crate::aws::matching::single_value;
 /// A capacity reservation that machines are launched into.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reservation {
-    /// Its id.
+    /// `CapacityReservationId`, `cr-…`.
     pub id: String,
     /// What kind it is.
     pub terms: Terms,

@@ -48,7 +48,7 @@ pub struct TemplateScope<'a> {
     pub class: &'a EC2NodeClass,
     /// The cluster.
     pub cluster: &'a ClusterFacts,
-    /// The region.
+    /// Region, for the names of images and endpoints.
     pub region: &'a str,
     /// Tags of everything that is made.
     pub tags: &'a Tags,
@@ -122,7 +122,7 @@ pub enum TemplateError {
     /// The status has no instance profile.
     #[error("no instance profile is present in the status")]
     NoInstanceProfile,
-    /// The user data.
+    /// The user data of the NodeClass can't be used.
     #[error(transparent)]
     UserData(#[from] UserDataError),
 }

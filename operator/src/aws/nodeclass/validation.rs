@@ -57,7 +57,7 @@ type Question = (String, String);
 /// A verdict, and when to ask for the next one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement {
-    /// The verdict.
+    /// What the dry runs said.
     pub verdict: Verdict,
     /// Whether EC2 does not know the instance profile: what is remembered about it may be wrong.
     pub profile_unknown: bool,

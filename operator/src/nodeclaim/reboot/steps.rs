@@ -66,7 +66,7 @@ pub(super) enum Failed {
     Invalid(String),
     /// The cloud does not reboot machines.
     NotSupported,
-    /// The cloud refuses.
+    /// The cloud refuses the reboot, with this message: the node is replaced.
     Rejected(String),
     /// The cloud could not be asked in time.
     NotIssued,
