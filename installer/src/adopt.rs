@@ -17,3 +17,6 @@ pub use found::{Found, Layout};
 pub const POLICY: &str = "TenonAdoption";
 /// Name of Tenon's objects beside Karpenter's.
 pub const NAME: &str = "tenon";
+
+#[cfg(test)]
+mod tests;

@@ -12,18 +12,17 @@ use kube::api::{Api, ListParams, PropagationPolicy};
 use kube::core::ApiResource;
 use serde::Serialize;
 use serde_json::{Value, json};
+use tenon_installer_core::apply::{Context, StepError, wait};
+use tenon_installer_core::aws::Calling;
+use tenon_installer_core::cleanup::Cleanup;
+use tenon_installer_core::failure::Failure;
+use tenon_installer_core::kubernetes::object::Key;
+use tenon_installer_core::kubernetes::resources;
+use tenon_installer_core::observe::messaging;
+use tenon_installer_core::ownership::INSTALL_ID;
 use tokio::time::Instant;
 
-use crate::apply::StepError;
-use crate::apply::{Context, wait};
-use crate::aws::Calling;
-use crate::cleanup::Cleanup;
 use crate::errors::ExpectedError;
-use crate::failure::Failure;
-use crate::kubernetes::object::Key;
-use crate::kubernetes::resources;
-use crate::observe::messaging;
-use crate::ownership::INSTALL_ID;
 use crate::printer::Printer;
 use crate::uninstall::prove_terminated;
 
@@ -205,7 +204,8 @@ impl Canary<'_> {
                 last: "none with that name exists".to_owned(),
             }));
         };
-        let body = notification(&proof.instance_id, &crate::clock::now().to_string());
+        let body =
+            notification(&proof.instance_id, &tenon_installer_core::clock::now().to_string());
         let sent = aws.sqs.send_message().queue_url(&found.url).message_body(body).send().await;
         sent.calling("sqs:SendMessage", format!("queue {queue}"))
             .map_err(|error| failed(error.into()))?;
@@ -229,7 +229,10 @@ impl Canary<'_> {
                 (false, _) => Err("the operator has not handled it".to_owned()),
                 (true, left) => Err(format!(
                     "{} in the queue",
-                    crate::words::count(usize::try_from(left).unwrap_or(usize::MAX), "message")
+                    tenon_installer_core::words::count(
+                        usize::try_from(left).unwrap_or(usize::MAX),
+                        "message"
+                    )
                 )),
             })
         };
@@ -258,7 +261,9 @@ fn key(resource: &ApiResource) -> Key {
 }
 
 /// Deletes NodePool and NodeClaim, if they are there.
-async fn delete(context: &Context) -> Result<(), crate::kubernetes::client::KubeError> {
+async fn delete(
+    context: &Context,
+) -> Result<(), tenon_installer_core::kubernetes::client::KubeError> {
     for resource in [resources::node_claims(), resources::node_pools()] {
         let key = key(&resource);
         context.cluster.delete(&resource, &key, PropagationPolicy::Background).await?;
@@ -342,8 +347,8 @@ fn notification(instance_id: &str, time: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::aws::Aws;
-    use crate::kubernetes::double::Double;
+    use tenon_installer_core::aws::Aws;
+    use tenon_installer_core::testing::Double;
 
     fn template() -> Value {
         json!({

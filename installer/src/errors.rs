@@ -1,22 +1,22 @@
 //! Every failure that a user can cause or has to know about, with its exit code and a hint that can be typed.
 
 use jiff::Timestamp;
+use tenon_installer_core::apply::StepError;
+use tenon_installer_core::failure::Failure;
+use tenon_installer_core::files::{FileError, FileOperation};
+use tenon_installer_core::kubernetes::client::KubeError;
+use tenon_installer_core::lock::{self, Holder};
+use tenon_installer_core::plan::Moved;
+use tenon_installer_core::plugin::{ClientError, PluginError};
+use tenon_installer_core::settings::SettingsError;
+use tenon_installer_core::target::TargetError;
+use tenon_installer_core::words::count;
 use tenon_simulate::SimulateError;
 
-use crate::apply::StepError;
 use crate::exit_codes::{
     EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_PARTIAL, EXIT_PREFLIGHT, EXIT_REFUSED, EXIT_USAGE,
 };
-use crate::failure::Failure;
-use crate::files::{FileError, FileOperation};
-use crate::kubernetes::client::KubeError;
-use crate::lock::{self, Holder};
-use crate::plan::Moved;
-use crate::plugin::{ClientError, PluginError};
 use crate::printer::ErrorReport;
-use crate::settings::SettingsError;
-use crate::target::TargetError;
-use crate::words::count;
 
 /// What helps when the API server is silent.
 const UNANSWERED: &str = "the network drops packets to the API server, or the API server is \
@@ -345,7 +345,7 @@ fn chain(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::aws::AwsError;
+    use tenon_installer_core::aws::AwsError;
 
     #[test]
     fn a_denial_by_the_organisation_is_not_for_the_caller_to_mend() {
@@ -363,6 +363,31 @@ mod tests {
         assert!(hints("not authorized").starts_with("the caller needs iam:CreateRole on role x"));
         let denied = hints("not authorized with an explicit deny in a service control policy");
         assert!(denied.contains("--permissions-boundary or --role-path"), "{denied}");
+    }
+
+    fn unread(source: kube::Error) -> ExpectedError {
+        let source = Box::new(source);
+        ExpectedError::Observe(KubeError { verb: "list", resource: "nodes".into(), source }.into())
+    }
+
+    #[test]
+    fn a_silent_api_server_is_asked_in_another_way() {
+        let silence = std::io::Error::from(std::io::ErrorKind::TimedOut);
+        let hints = unread(kube::Error::Service(silence.into())).hints();
+        assert!(hints.concat().contains("kubectl get --raw /readyz"), "{hints:?}");
+    }
+
+    #[test]
+    fn a_credential_plugin_is_named_and_quoted_wherever_it_fails() {
+        let plugin = PluginError::failed("aws eks get-token", "Token has expired\nand more");
+        let first = ExpectedError::from(ClientError::Plugin(plugin.clone()));
+        assert_eq!((first.exit_code(), first.kind()), (3, "credential"));
+        let later = unread(kube::Error::Service(plugin.into()));
+        for error in [first, later] {
+            assert_eq!(error.details(), ["Token has expired", "and more"]);
+            let hints = error.hints().concat();
+            assert!(hints.contains("run `aws eks get-token` manually"), "{hints}");
+        }
     }
 
     #[test]

@@ -1,11 +1,10 @@
 //! Installs, checks and removes Tenon: the program `tenon`.
 //!
-//! Everything goes through four values. [`settings::Settings`] is what was asked for, [`observe`] reads what is there,
-//! [`desired::Desired`] is what should be there, and [`plan::Plan`] is what has to be done about the difference. Only [`apply`] and [`uninstall`] change
-//! anything, one step at a time, each step safe to repeat and written to the [`journal`] first. So resuming after a crash is running again.
+//! [`tenon_installer_core`] goes from what was asked for to a plan and carries it out, [`tenon_checks`] judges what is there, [`tenon_simulate`] plans in memory. What is
+//! about people is here: what can be typed ([`cli`]), one file per command ([`commands`]), what they use ([`adopt`], [`uninstall`], [`upgrade`], …), and how failures read
+//! ([`errors`]).
 //!
-//! Invariants: nothing is changed that doesn't carry this installation's mark ([`ownership`]); a finalizer goes only after what it
-//! protects is proven gone; data is printed on stdout and talk on stderr.
+//! Invariants: a finalizer goes only after what it protects is proven gone; data is printed on stdout and talk on stderr.
 
 #![expect(
     clippy::missing_panics_doc,
@@ -13,44 +12,22 @@
 )]
 
 pub mod adopt;
-pub mod apply;
-pub mod audit;
-pub mod aws;
 pub mod canary;
-pub mod checks;
-pub mod cleanup;
 pub mod cli;
-pub mod clock;
 pub mod commands;
-pub mod desired;
 pub mod errors;
 pub mod exit_codes;
-pub mod failure;
-pub mod files;
-#[cfg(test)]
-mod generated;
-pub mod journal;
-pub mod kubernetes;
-pub mod lock;
-pub mod names;
-pub mod observe;
-pub mod ownership;
-pub mod plan;
-pub mod plugin;
 pub mod printer;
 pub mod prompt;
-pub mod retry;
-pub mod settings;
 pub mod sweep;
-pub mod target;
 pub mod uninstall;
 pub mod upgrade;
 pub mod wizard;
-pub mod words;
 
 use std::process::ExitCode;
 
-use cleanup::Cleanup;
+use tenon_installer_core::cleanup::Cleanup;
+
 use cli::{Cli, Command};
 use errors::ExpectedError;
 use printer::{OutputFormat, Printer};

@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use owo_colors::OwoColorize;
 use serde::Serialize;
 use serde_json::json;
+use tenon_installer_core::apply::Progress;
 
 /// What is printed on stdout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -125,6 +126,16 @@ impl Printer {
         for hint in &error.hints {
             let _ = writeln!(stderr, "{} {hint}", "hint:".cyan().bold());
         }
+    }
+}
+
+impl Progress for Printer {
+    fn done(&self, resource: &str, what: &str, took: Duration) {
+        Self::done(self, resource, what, took);
+    }
+
+    fn note(&self, text: &str) {
+        Self::note(self, text);
     }
 }
 

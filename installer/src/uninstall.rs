@@ -29,6 +29,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kube::ResourceExt;
+use tenon_installer_core::apply::{Context, FaultCounter, StepError};
+use tenon_installer_core::desired::Desired;
+use tenon_installer_core::failure::Failure;
+use tenon_installer_core::files::FileError;
+use tenon_installer_core::journal::Journal;
+use tenon_installer_core::kubernetes::client::KubeError;
+use tenon_installer_core::kubernetes::resources;
+use tenon_installer_core::observe::{self, world};
+use tenon_installer_core::words::{count, some};
 
 pub(crate) use abandoned::Abandoned;
 pub use crds::keep_used;
@@ -43,19 +52,8 @@ pub(crate) use removal::Removal;
 pub(crate) use repair::repair;
 pub(crate) use stranded::{prove_terminated, remove_instances};
 
-use crate::apply::StepError;
-use crate::apply::{Context, FaultCounter};
-use crate::desired::Desired;
 use crate::errors::ExpectedError;
-use crate::failure::Failure;
-use crate::files::FileError;
-use crate::journal::Journal;
-use crate::kubernetes::client::KubeError;
-use crate::kubernetes::resources;
-use crate::observe;
-use crate::observe::world;
 use crate::printer::Printer;
-use crate::words::{count, some};
 use steps::Task;
 
 /// How long pods may take to leave their nodes when we drain them ourselves and nobody said how long.
@@ -182,7 +180,7 @@ impl<'a> Remover<'a> {
     /// NodePools, NodeClasses and NodeOverlays as they are, in a file that `kubectl apply` takes.
     fn back_up(&self, inventory: &Inventory) -> Result<(), ExpectedError> {
         let Some(dir) = &self.options.backup_dir else { return Ok(()) };
-        let stamp = crate::clock::now().strftime("%Y%m%dT%H%M%SZ").to_string();
+        let stamp = tenon_installer_core::clock::now().strftime("%Y%m%dT%H%M%SZ").to_string();
         let name = format!("backup-{}-{stamp}", self.context.cluster_name);
         let file = save_anew(dir, &name, &inventory.backup())?;
         self.printer.note(&format!(
@@ -356,20 +354,4 @@ fn save_anew(dir: &Path, name: &str, text: &str) -> Result<PathBuf, FileError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::files::FileOperation;
-
-    #[test]
-    fn a_backup_never_takes_the_place_of_another() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let place = dir.path().join("made on the way");
-        let save = |text| save_anew(&place, "backup", text).expect("it is written");
-        let files = [save("first"), save("second"), save("third")];
-        let texts = files.each_ref().map(|file| std::fs::read_to_string(file).expect("a file"));
-        assert_eq!(texts, ["first", "second", "third"]);
-        let in_the_way = files[0].join("below");
-        let refused = save_anew(&in_the_way, "backup", "").expect_err("a file is no folder");
-        assert_eq!(refused.operation, FileOperation::Write, "{refused:?}");
-    }
-}
+mod tests;

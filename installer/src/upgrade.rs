@@ -5,3 +5,6 @@ pub mod stages;
 pub mod version;
 
 pub use stages::staged;
+
+#[cfg(test)]
+mod tests;

@@ -4,11 +4,11 @@
 
 use std::io;
 
-use crate::observe::facts::Facts;
-use crate::settings::Inferred;
-use crate::settings::config::Config;
 use ask::{Ask, Reply};
 use questions::{Known, REST, Step, TARGET};
+use tenon_installer_core::observe::facts::Facts;
+use tenon_installer_core::settings::Inferred;
+use tenon_installer_core::settings::config::Config;
 
 pub mod ask;
 mod questions;

@@ -1,15 +1,15 @@
 //! Whether both operators can stand beside each other with one of them at work: looked at before anything is changed, on the way there and on the way back.
 
 use serde_json::Value;
+use tenon_installer_core::desired::Desired;
+use tenon_installer_core::kubernetes::lease::{self, Place, variable};
+use tenon_installer_core::kubernetes::object::label;
+use tenon_installer_core::observe::world::World;
+use tenon_installer_core::ownership::INSTALL_ID;
+use tenon_installer_core::words::some;
 
 use super::options::{Given, Origin};
 use super::{Found, ports};
-use crate::desired::Desired;
-use crate::kubernetes::lease::{self, Place, variable};
-use crate::kubernetes::object::label;
-use crate::observe::world::World;
-use crate::ownership::INSTALL_ID;
-use crate::words::some;
 
 /// Why they can't before a hand-over, each with what to do; nothing where it is done already.
 pub fn against_adoption(found: &Found, desired: &Desired) -> Vec<String> {

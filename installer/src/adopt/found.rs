@@ -6,19 +6,19 @@ use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::Value;
 use tenon_iam_policies::Document;
 use tenon_iam_policies::identity::ServiceAccount;
+use tenon_installer_core::aws::{Aws, Calling};
+use tenon_installer_core::failure::Failure;
+use tenon_installer_core::kubernetes::client::{Cluster, KubeError};
+use tenon_installer_core::kubernetes::lease::{self, Place};
+use tenon_installer_core::kubernetes::object::{Object, annotation, label};
+use tenon_installer_core::kubernetes::resources;
+use tenon_installer_core::names::ROLE_ANNOTATION;
+use tenon_installer_core::observe::world::{AssociationState, QueueState, RoleState, RuleState};
+use tenon_installer_core::observe::{eks, granted, iam, messaging};
+use tenon_installer_core::ownership::{ADOPTED_BY, INSTALL_ID, REPLICAS};
 
 use super::options::{Options, Sources};
 use super::ports;
-use crate::aws::{Aws, Calling};
-use crate::failure::Failure;
-use crate::kubernetes::client::{Cluster, KubeError};
-use crate::kubernetes::lease::{self, Place};
-use crate::kubernetes::object::{Object, annotation, label};
-use crate::kubernetes::resources;
-use crate::names::ROLE_ANNOTATION;
-use crate::observe::world::{AssociationState, QueueState, RoleState, RuleState};
-use crate::observe::{eks, granted, iam, messaging};
-use crate::ownership::{ADOPTED_BY, INSTALL_ID, REPLICAS};
 
 /// Which tool made Karpenter's roles and queue. Only a name for people: what is adopted does not depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

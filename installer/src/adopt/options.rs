@@ -9,10 +9,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::Value;
-
-use crate::failure::Failure;
-use crate::kubernetes::client::Cluster;
-use crate::kubernetes::object::Object;
+use tenon_installer_core::failure::Failure;
+use tenon_installer_core::kubernetes::client::Cluster;
+use tenon_installer_core::kubernetes::object::Object;
 
 /// Flags of Karpenter's that stand alone, by the variables that say the same.
 const SWITCHES: [&str; 11] = [
@@ -379,7 +378,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_named_is_read_and_what_is_missing_holds_nothing() {
-        use crate::kubernetes::double::Double;
+        use tenon_installer_core::testing::Double;
         let secret =
             json!({"apiVersion": "v1", "kind": "Secret", "data": {"A": STANDARD.encode("b")}});
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"C": "d"}});

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::{Map, Value, json};
+use tenon_installer_core::kubernetes::selector::selects;
+use tenon_installer_core::settings::values::Values;
 
 use super::settings::{Carried, is_option, keeps_reference, put};
 use super::{Found, NAME, ports};
-use crate::kubernetes::selector::selects;
-use crate::settings::values::Values;
 
 /// Fields of a pod that the chart has a value for. What Karpenter's pods have none of stays as the chart has it.
 const POD: [(&str, &str); 11] = [
@@ -412,7 +412,9 @@ fn tell_rest(found: &Found, pod: &Value, carried: &mut Carried) {
     if let Some(context) = context.as_object_mut() {
         context.retain(|field, _| !PROFILES.contains(&field.as_str()));
     }
-    if let Some(at) = crate::kubernetes::object::first_difference(&context, &restricted) {
+    if let Some(at) =
+        tenon_installer_core::kubernetes::object::first_difference(&context, &restricted)
+    {
         told.push(format!(
             "securityContext.{at} of Karpenter's container {name} is not carried over: Tenon's \
              container runs without privileges, as user 65532 and on a read-only file system"

@@ -7,12 +7,12 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::ListParams;
 use tenon_iam_policies::identity::ServiceAccount;
+use tenon_installer_core::failure::Failure;
+use tenon_installer_core::kubernetes::client::{Cluster, failed};
+use tenon_installer_core::settings::values::Values;
 
 use super::settings::{Carried, put};
 use super::{Found, NAME};
-use crate::failure::Failure;
-use crate::kubernetes::client::{Cluster, failed};
-use crate::settings::values::Values;
 
 /// How many pods are listed at once.
 const PAGE: u32 = 500;

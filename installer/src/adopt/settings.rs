@@ -3,12 +3,14 @@
 
 use serde_json::{Map, Value, json};
 use tenon_crds::Duration;
+use tenon_installer_core::kubernetes::lease;
+use tenon_installer_core::settings::config::{
+    Authorization, Config, Discovery, IdentityMode, Switch,
+};
+use tenon_installer_core::settings::values::{FeatureGates, OperatorSettings, merge};
 
 use super::options::Given;
 use super::{Found, NAME, pods};
-use crate::kubernetes::lease;
-use crate::settings::config::{Authorization, Config, Discovery, IdentityMode, Switch};
-use crate::settings::values::{FeatureGates, OperatorSettings, merge};
 
 /// What an option's value has to be. Karpenter takes its default for a variable that it can't read; Tenon's operator would not start.
 #[derive(Debug, Clone, Copy)]

@@ -3,16 +3,16 @@
 use tenon_iam_policies::Document;
 use tenon_iam_policies::controller::controller_policies;
 use tenon_iam_policies::cover::gaps;
+use tenon_installer_core::apply::wait::deployment_lacks;
+use tenon_installer_core::desired::Desired;
+use tenon_installer_core::kubernetes::helm;
+use tenon_installer_core::kubernetes::lease::Place;
+use tenon_installer_core::kubernetes::object::{Object, label};
+use tenon_installer_core::observe::world::World;
+use tenon_installer_core::ownership::{ADOPTED_BY, INSTALL_ID, Tags};
+use tenon_installer_core::plan::{Action, Adoptee, Op, Plan, Step, step_id};
 
 use super::{Found, NAME, POLICY, settings};
-use crate::apply::wait::deployment_lacks;
-use crate::desired::Desired;
-use crate::kubernetes::helm;
-use crate::kubernetes::lease::Place;
-use crate::kubernetes::object::{Object, label};
-use crate::observe::world::World;
-use crate::ownership::{ADOPTED_BY, INSTALL_ID, Tags};
-use crate::plan::{Action, Adoptee, Op, Plan, Step, step_id};
 
 const ROLLOUT: &str = "rollout";
 const OVER: &str = "hand-over";

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use serde_json::Value;
+use tenon_installer_core::settings::config::Config;
+use tenon_installer_core::settings::problem::Problem;
+use tenon_installer_core::settings::values::merge;
+use tenon_installer_core::settings::{Inferred, Settings, SettingsError, Source, document};
 
 use super::{GlobalArgs, SettingArgs};
-use crate::settings::config::Config;
-use crate::settings::problem::Problem;
-use crate::settings::values::merge;
-use crate::settings::{Inferred, Settings, SettingsError, Source, document};
 
 /// The settings of a file, with flags and environment over it. Calls nothing.
 pub fn resolve(

@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-
-use crate::settings::config::{
+use tenon_installer_core::settings::config::{
     Architecture, Authorization, CapacityType, Discovery, Host, IdentityMode, ProfileMode,
 };
 

@@ -1,26 +1,25 @@
 //! `tenon adopt`: takes over from Karpenter, and gives back.
 
 use serde_json::json;
+use tenon_installer_core::cleanup::Cleanup;
+use tenon_installer_core::failure::Failure;
+use tenon_installer_core::kubernetes::resources;
+use tenon_installer_core::plan::text::{counts, plan_text};
+use tenon_installer_core::plan::{Moved, Plan};
+use tenon_installer_core::settings::Source;
+use tenon_installer_core::words::count;
+use tenon_installer_core::{apply, target};
 
 use super::execution::{Execution, confirm};
 use super::preflight;
 use super::session::{Connection, Fallback, Session, observe_failed, source};
 use crate::adopt::{Found, fit, found, settings, steps};
-use crate::cleanup::Cleanup;
 use crate::cli::GlobalArgs;
 use crate::cli::adopt::AdoptArgs;
 use crate::cli::overlay::resolve;
 use crate::errors::ExpectedError;
-use crate::failure::Failure;
-use crate::kubernetes::resources;
-use crate::plan::Moved;
-use crate::plan::Plan;
-use crate::plan::text::{counts, plan_text};
 use crate::printer::Printer;
-use crate::settings::Source;
 use crate::upgrade::version;
-use crate::words::count;
-use crate::{apply, target};
 
 /// Checks that an adoption is the answer to.
 const EXPECTED: [&str; 3] = ["EX-01", "EX-06", "EX-09"];

@@ -1,15 +1,15 @@
 //! `tenon bundle`: what somebody else needs to see to help. Secrets are never read; account ids can be left out.
 
 use serde_json::{Value, json};
+use tenon_checks::report::{Options, judge};
+use tenon_installer_core::files::FileError;
+use tenon_installer_core::plan::Plan;
 
 use super::look::{Asking, observe_session};
 use super::session::{Fallback, Session, source};
-use crate::checks::report::{Options, judge};
 use crate::cli::GlobalArgs;
 use crate::cli::bundle::BundleArgs;
 use crate::errors::ExpectedError;
-use crate::files::FileError;
-use crate::plan::Plan;
 use crate::printer::Printer;
 
 /// Writes the bundle.

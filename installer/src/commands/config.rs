@@ -3,18 +3,17 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
+use tenon_installer_core::files::FileError;
+use tenon_installer_core::settings::config::Config;
+use tenon_installer_core::settings::problem::Problem;
+use tenon_installer_core::settings::{SettingsError, Source};
+use tenon_installer_core::target;
 
 use crate::cli::config::{ConfigArgs, ConfigCommand};
 use crate::cli::overlay::{overlay, resolve};
 use crate::cli::{GlobalArgs, SettingArgs};
 use crate::errors::ExpectedError;
-use crate::files::FileError;
 use crate::printer::Printer;
-use crate::settings::SettingsError;
-use crate::settings::Source;
-use crate::settings::config::Config;
-use crate::settings::problem::Problem;
-use crate::target;
 
 mod explain;
 

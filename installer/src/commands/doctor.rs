@@ -1,19 +1,20 @@
 //! `tenon doctor`: all checks, also of the operator at work, with the cause of what it says. Changes nothing.
 
+use tenon_checks::observed::Observed;
+use tenon_checks::report::judge;
+use tenon_installer_core::files::FileError;
+use tenon_installer_core::settings::SettingsError;
+use tenon_installer_core::settings::problem::Problem;
+use tenon_installer_core::target;
+
 use super::look::{Look, observe_session};
 use super::preflight::show;
 use super::session::{Fallback, Session, source};
-use crate::checks::observed::Observed;
-use crate::checks::report::judge;
 use crate::cli::GlobalArgs;
 use crate::cli::doctor::DoctorArgs;
 use crate::cli::overlay::resolve;
 use crate::errors::ExpectedError;
-use crate::files::FileError;
 use crate::printer::Printer;
-use crate::settings::SettingsError;
-use crate::settings::problem::Problem;
-use crate::target;
 
 /// Makes the checks.
 pub async fn run(

@@ -3,16 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tenon_installer_core::apply::{self, Options, Progress, StepError};
+use tenon_installer_core::aws::Aws;
+use tenon_installer_core::failure::Failure;
+use tenon_installer_core::files::FileError;
+use tenon_installer_core::journal::{self, Journal};
+use tenon_installer_core::plan::Plan;
+
 use super::session::Session;
-use crate::apply::StepError;
-use crate::apply::{self, Options};
-use crate::aws::Aws;
 use crate::cli::GlobalArgs;
 use crate::errors::ExpectedError;
-use crate::failure::Failure;
-use crate::files::FileError;
-use crate::journal::{self, Journal};
-use crate::plan::Plan;
 use crate::printer::Printer;
 use crate::prompt;
 
@@ -97,7 +97,8 @@ impl Execution<'_> {
             fault_after: self.global.fault_exit_after_step,
         };
         let context = Arc::new(session.context());
-        let done = apply::run(context, plan, options, &mut journal, self.printer).await?;
+        let progress: Arc<dyn Progress> = Arc::new(*self.printer);
+        let done = apply::run(context, plan, options, &mut journal, &progress).await?;
         Ok(Some((done, journal)))
     }
 }

@@ -1,18 +1,18 @@
 //! `tenon export`: what `install` would make, in the form of the tool that is to make it instead. Nothing is changed.
 
 use serde_json::{Value, json};
+use tenon_installer_core::aws::Aws;
+use tenon_installer_core::desired::Desired;
+use tenon_installer_core::observe::{self, facts};
+use tenon_installer_core::settings::Settings;
+use tenon_installer_core::target;
 
 use super::session::{observe_failed, source};
-use crate::aws::Aws;
 use crate::cli::export::{ExportArgs, ExportForm};
 use crate::cli::overlay::resolve;
 use crate::cli::{GlobalArgs, SettingArgs};
-use crate::desired::Desired;
 use crate::errors::ExpectedError;
-use crate::observe::{self, facts};
 use crate::printer::Printer;
-use crate::settings::Settings;
-use crate::target;
 
 mod cloud;
 mod cloudformation;
@@ -78,7 +78,7 @@ async fn desired(
 /// The chart's values that differ from its defaults.
 fn values(desired: &Desired) -> Value {
     let all = json!(desired.values);
-    let defaults = json!(crate::settings::values::Values::default());
+    let defaults = json!(tenon_installer_core::settings::values::Values::default());
     difference(&all, &defaults).unwrap_or_else(|| json!({}))
 }
 

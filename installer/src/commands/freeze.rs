@@ -1,10 +1,10 @@
 //! `tenon freeze` and `tenon unfreeze`: all NodePools stand still, and go on.
 
 use serde_json::json;
+use tenon_installer_core::apply::StepError;
+use tenon_installer_core::cleanup::Cleanup;
 
 use super::session::{Fallback, Session, source};
-use crate::apply::StepError;
-use crate::cleanup::Cleanup;
 use crate::cli::GlobalArgs;
 use crate::cli::freeze::FreezeArgs;
 use crate::errors::ExpectedError;

@@ -1,17 +1,17 @@
 //! `tenon iam`: the documents for whoever makes roles, what the caller needs, and whether what is attached suffices.
 
 use tenon_iam_policies::caller::CallerScope;
+use tenon_installer_core::aws::{Aws, Calling};
+use tenon_installer_core::desired::Desired;
+use tenon_installer_core::observe::facts::{Caller, ClusterFacts, Facts};
+use tenon_installer_core::settings::Settings;
+use tenon_installer_core::target;
 
-use crate::aws::{Aws, Calling};
 use crate::cli::iam::{IamArgs, IamCommand};
 use crate::cli::overlay::resolve;
 use crate::cli::{GlobalArgs, SettingArgs};
-use crate::desired::Desired;
 use crate::errors::ExpectedError;
-use crate::observe::facts::{Caller, ClusterFacts, Facts};
 use crate::printer::Printer;
-use crate::settings::Settings;
-use crate::target;
 
 mod caller;
 mod print;
@@ -82,7 +82,7 @@ fn assumed(settings: &Settings, account: &str, issuer: Option<&str>) -> Facts {
             security_group: Some("sg-0".to_owned()),
             auto_mode: false,
             ipv6: false,
-            tags: crate::ownership::Tags::new(),
+            tags: tenon_installer_core::ownership::Tags::new(),
         },
         node_role_arn: settings
             .node_role_name
@@ -114,8 +114,8 @@ fn caller_scope(settings: &Settings, desired: &Desired) -> CallerScope {
 pub(crate) fn example() -> (Settings, Desired) {
     let arguments = ["tenon", "version", "--cluster", "prod", "--region", "eu-central-1"];
     let cli = <crate::cli::Cli as clap::Parser>::try_parse_from(arguments).expect("a command");
-    let inferred = crate::settings::Inferred::default();
-    let source = crate::settings::Source::default();
+    let inferred = tenon_installer_core::settings::Inferred::default();
+    let source = tenon_installer_core::settings::Source::default();
     let settings = resolve(source, &cli.global, &SettingArgs::default(), &inferred)
         .expect("they are complete");
     let desired =

@@ -3,6 +3,23 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
+use tenon_checks::observe::subnet_views;
+use tenon_installer_core::apply::wait;
+use tenon_installer_core::aws::{Aws, Calling, IfThere};
+use tenon_installer_core::cleanup::Cleanup;
+use tenon_installer_core::clock;
+use tenon_installer_core::files::FileError;
+use tenon_installer_core::kubernetes::condition::{is_ready, untrue};
+use tenon_installer_core::kubernetes::resources;
+use tenon_installer_core::names::AGENT;
+use tenon_installer_core::observe::facts;
+use tenon_installer_core::plan::outlook::Outlook;
+use tenon_installer_core::plan::saved::SavedPlan;
+use tenon_installer_core::plan::text::counts;
+use tenon_installer_core::plan::{Moved, Plan};
+use tenon_installer_core::retry::{Lag, until_nothing_is_missing};
+use tenon_installer_core::settings::{Settings, SettingsError, Source};
+use tenon_installer_core::target::{self, Target};
 use tokio::time::Instant;
 
 use super::execution::{Execution, confirm};
@@ -10,31 +27,13 @@ use super::preflight;
 use super::session::{Connection, Fallback, Session, observe_failed, source};
 use super::shown_plan;
 use super::until_object::until_object;
-use crate::apply::wait;
-use crate::aws::{Aws, Calling, IfThere};
 use crate::canary::Canary;
-use crate::checks::observe::subnet_views;
-use crate::cleanup::Cleanup;
 use crate::cli::GlobalArgs;
 use crate::cli::install::InstallArgs;
 use crate::cli::overlay::{overlay, resolve};
 use crate::errors::ExpectedError;
-use crate::files::FileError;
-use crate::kubernetes::condition::{is_ready, untrue};
-use crate::kubernetes::resources;
-use crate::names::AGENT;
-use crate::observe::facts;
-use crate::plan::Moved;
-use crate::plan::Plan;
-use crate::plan::outlook::Outlook;
-use crate::plan::saved::SavedPlan;
-use crate::plan::text::counts;
 use crate::printer::Printer;
-use crate::retry::{Lag, until_nothing_is_missing};
-use crate::settings::SettingsError;
-use crate::settings::{Settings, Source};
-use crate::target::{self, Target};
-use crate::{clock, wizard};
+use crate::wizard;
 
 /// Where the wizard writes its answers.
 const WIZARD_FILE: &str = "tenon.yaml";
@@ -134,7 +133,7 @@ pub async fn run(
 
 /// Programs get the plan at the end, with the result.
 fn show(plan: &Plan, outlook: &Outlook, printer: Printer) {
-    for line in crate::plan::text::plan_and_outlook(plan, outlook).lines() {
+    for line in tenon_installer_core::plan::text::plan_and_outlook(plan, outlook).lines() {
         printer.note(line);
     }
 }

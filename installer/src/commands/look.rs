@@ -2,18 +2,19 @@
 
 use std::path::PathBuf;
 
+use tenon_checks::observe::{Sources, observe};
+use tenon_checks::observed::Observed;
+use tenon_installer_core::aws::Aws;
+use tenon_installer_core::desired::Desired;
+use tenon_installer_core::journal;
+use tenon_installer_core::observe::facts::{self, Facts};
+use tenon_installer_core::observe::world::{self, World};
+use tenon_installer_core::plan::{Plan, diff};
+use tenon_installer_core::settings::Settings;
+use tenon_installer_core::target::Target;
+
 use super::session::{Session, record_file};
-use crate::aws::Aws;
-use crate::checks::observe::{Sources, observe};
-use crate::checks::observed::Observed;
 use crate::cli::GlobalArgs;
-use crate::desired::Desired;
-use crate::journal;
-use crate::observe::facts::{self, Facts};
-use crate::observe::world::{self, World};
-use crate::plan::{Plan, diff};
-use crate::settings::Settings;
-use crate::target::Target;
 
 /// A check that has to wait for many attempts tells nothing more than after the second.
 const ATTEMPTS: u32 = 2;

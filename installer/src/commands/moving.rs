@@ -3,25 +3,24 @@
 use serde::Serialize;
 use serde_json::json;
 use tenon_iam_policies::difference::{Change, Difference, differences};
+use tenon_installer_core::apply::wait;
+use tenon_installer_core::cleanup::Cleanup;
+use tenon_installer_core::lock::Lock;
+use tenon_installer_core::plan::outlook::Outlook;
+use tenon_installer_core::plan::text::{counts, plan_and_outlook};
+use tenon_installer_core::plan::{Moved, Plan};
+use tenon_installer_core::words::count;
 use tokio::time::Instant;
 
 use super::execution::{Execution, confirm};
 use super::preflight;
 use super::session::Session;
 use super::until_object::until_object;
-use crate::apply::wait;
-use crate::cleanup::Cleanup;
 use crate::cli::GlobalArgs;
 use crate::cli::moving::MoveArgs;
 use crate::errors::ExpectedError;
-use crate::lock::Lock;
-use crate::plan::Moved;
-use crate::plan::Plan;
-use crate::plan::outlook::Outlook;
-use crate::plan::text::{counts, plan_and_outlook};
 use crate::printer::Printer;
 use crate::upgrade::{staged, stages};
-use crate::words::count;
 
 /// From where to where.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

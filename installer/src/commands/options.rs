@@ -1,8 +1,9 @@
 //! What the command line says, as those who connect take it.
 
-use crate::aws::AwsOptions;
+use tenon_installer_core::aws::AwsOptions;
+use tenon_installer_core::target::KubeconfigOptions;
+
 use crate::cli::GlobalArgs;
-use crate::target::KubeconfigOptions;
 
 impl GlobalArgs {
     /// How AWS is reached.

@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
+use tenon_installer_core::clock;
+use tenon_installer_core::plan::saved::SavedPlan;
+
 use super::session::{Fallback, Session, source};
 use super::shown_plan;
 use crate::cli::GlobalArgs;
 use crate::cli::plan::PlanArgs;
-use crate::clock;
 use crate::errors::ExpectedError;
-use crate::plan::saved::SavedPlan;
 use crate::printer::Printer;
 
 /// Shows what `install` would do.

@@ -2,21 +2,22 @@
 
 use std::collections::BTreeSet;
 
+use tenon_checks::observed::Observed;
+use tenon_checks::placeholder;
+use tenon_checks::report::{Options, Report, judge};
+use tenon_installer_core::plan::Plan;
+use tenon_installer_core::settings::SettingsError;
+use tenon_installer_core::settings::problem::Problem;
+use tenon_installer_core::target;
+
 use super::look::{Asking, Look, observe_session};
 use super::session::{Session, source};
-use crate::checks::observed::Observed;
-use crate::checks::placeholder;
-use crate::checks::report::{Options, Report, judge};
 use crate::cli::GlobalArgs;
 use crate::cli::overlay::resolve;
 use crate::cli::preflight::{CheckArgs, PreflightArgs};
 use crate::errors::ExpectedError;
 use crate::exit_codes::EXIT_PREFLIGHT;
-use crate::plan::Plan;
 use crate::printer::Printer;
-use crate::settings::SettingsError;
-use crate::settings::problem::Problem;
-use crate::target;
 
 impl CheckArgs {
     /// What to check; ids that no check has are an error.

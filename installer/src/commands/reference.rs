@@ -99,7 +99,7 @@ fn options<'a>(page: &mut String, arguments: impl Iterator<Item = &'a Arg>) {
 fn the_page_on_the_command_line_is_up_to_date() {
     // The version changes with each release, and this page need not.
     let page = page().replace(concat!("`", env!("CARGO_PKG_VERSION"), "`"), "this version");
-    crate::generated::assert_written("docs/src/reference/cli.md", &page);
+    tenon_installer_core::testing::assert_written("docs/src/reference/cli.md", &page);
 }
 
 #[test]

@@ -4,25 +4,25 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
+use tenon_installer_core::cleanup::Cleanup;
+use tenon_installer_core::kubernetes::client::failed;
+use tenon_installer_core::kubernetes::crds::compatibility;
+use tenon_installer_core::kubernetes::helm::{self, Record, Revision};
+use tenon_installer_core::kubernetes::object::Object;
+use tenon_installer_core::kubernetes::resources;
+use tenon_installer_core::kubernetes::revision::Content;
+use tenon_installer_core::settings::Source;
+use tenon_installer_core::{names, target};
 
 use super::moving::{self, Journey};
 use super::session::{Connection, Fallback, Session, observe_failed, source};
 use super::upgrade::running;
-use crate::cleanup::Cleanup;
 use crate::cli::overlay::resolve;
 use crate::cli::rollback::RollbackArgs;
 use crate::cli::{GlobalArgs, SettingArgs};
 use crate::errors::ExpectedError;
-use crate::kubernetes::client::failed;
-use crate::kubernetes::crds::compatibility;
-use crate::kubernetes::helm::{self, Record, Revision};
-use crate::kubernetes::object::Object;
-use crate::kubernetes::resources;
-use crate::kubernetes::revision::Content;
 use crate::printer::Printer;
-use crate::settings::Source;
 use crate::upgrade::version;
-use crate::{names, target};
 
 /// Rolls back.
 pub async fn run(

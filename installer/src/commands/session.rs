@@ -3,30 +3,30 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use tenon_installer_core::apply::Context;
+use tenon_installer_core::aws::Aws;
+use tenon_installer_core::cleanup::Cleanup;
+use tenon_installer_core::clock;
+use tenon_installer_core::desired::Desired;
+use tenon_installer_core::failure::Failure;
+use tenon_installer_core::journal::{self, Record};
+use tenon_installer_core::kubernetes::client::Cluster;
+use tenon_installer_core::kubernetes::resources;
+use tenon_installer_core::lock::{Holder, Lock, LockError};
+use tenon_installer_core::names::AGENT;
+use tenon_installer_core::observe::facts::{self, Facts};
+use tenon_installer_core::observe::world::{self, AgentState, World};
+use tenon_installer_core::ownership::Installation;
+use tenon_installer_core::plan::outlook::Outlook;
+use tenon_installer_core::plan::{Plan, diff};
+use tenon_installer_core::settings::renamed::renamed;
+use tenon_installer_core::settings::{Inferred, Settings, Source};
+use tenon_installer_core::target::{self, Target};
 
-use crate::apply::Context;
-use crate::aws::Aws;
-use crate::cleanup::Cleanup;
 use crate::cli::overlay::resolve;
 use crate::cli::{GlobalArgs, SettingArgs};
-use crate::clock;
-use crate::desired::Desired;
 use crate::errors::ExpectedError;
-use crate::failure::Failure;
-use crate::journal::{self, Record};
-use crate::kubernetes::client::Cluster;
-use crate::kubernetes::resources;
-use crate::lock::{Holder, Lock, LockError};
-use crate::names::AGENT;
-use crate::observe::facts::{self, Facts};
-use crate::observe::world::{self, AgentState, World};
-use crate::ownership::Installation;
-use crate::plan::outlook::Outlook;
-use crate::plan::{Plan, diff};
 use crate::printer::Printer;
-use crate::settings::renamed::renamed;
-use crate::settings::{Inferred, Settings, Source};
-use crate::target::{self, Target};
 
 /// Everything that is known before anything is done.
 pub(super) struct Session {
@@ -426,8 +426,8 @@ pub(super) fn record_file(
 
 /// A record doesn't hold the files that it was made from; status and uninstall can do without them.
 fn without_missing_manifests(
-    mut config: crate::settings::config::Config,
-) -> crate::settings::config::Config {
+    mut config: tenon_installer_core::settings::config::Config,
+) -> tenon_installer_core::settings::config::Config {
     if !config.defaults.manifests.iter().all(|file| file.exists()) {
         config.defaults.manifests.clear();
         config.defaults.enabled = Some(false);

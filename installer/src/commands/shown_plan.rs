@@ -1,10 +1,10 @@
 //! A plan as the result of a command.
 
 use serde_json::{Value, json};
+use tenon_installer_core::plan::outlook::Outlook;
+use tenon_installer_core::plan::text::plan_and_outlook;
+use tenon_installer_core::plan::{Plan, SCHEMA};
 
-use crate::plan::outlook::Outlook;
-use crate::plan::text::plan_and_outlook;
-use crate::plan::{Plan, SCHEMA};
 use crate::printer::Printer;
 
 /// Prints a plan in the format of results.

@@ -1,5 +1,6 @@
 //! `tenon simulate` and `tenon explain`: what the operator would do and why, without doing it.
 
+use tenon_installer_core::{clock, target};
 use tenon_planner::Policy;
 use tenon_planner::policy::{MinValuesPolicy, PreferencePolicy};
 use tenon_simulate::{CatalogOptions, Kind, Loops, Options, Simulation, Subject};
@@ -8,10 +9,8 @@ use crate::cli::GlobalArgs;
 use crate::cli::simulate::{
     ExplainArgs, Explained, MinValues, PolicyArgs, Preferences, SimulateArgs, SourceArgs, What,
 };
-use crate::clock;
 use crate::errors::ExpectedError;
 use crate::printer::Printer;
-use crate::target;
 
 /// Says what would be launched, placed, removed, and what stays, with the reasons.
 pub async fn run(

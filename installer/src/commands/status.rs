@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::{Value, json};
+use tenon_installer_core::apply::wait;
+use tenon_installer_core::kubernetes::condition::planning_paused;
+use tenon_installer_core::kubernetes::resources;
 use tokio::time::Instant;
 
 use super::session::{Fallback, Session, observe_failed, source};
-use crate::apply::wait;
 use crate::cli::GlobalArgs;
 use crate::cli::status::StatusArgs;
 use crate::errors::ExpectedError;
 use crate::exit_codes::{EXIT_DRIFT, EXIT_FAILURE};
-use crate::kubernetes::condition::planning_paused;
-use crate::kubernetes::resources;
 use crate::printer::{Printer, StatusLine};
 
 /// One line of the report.
@@ -155,7 +155,11 @@ async fn watch(session: &mut Session, printer: Printer) -> Result<u8, ExpectedEr
         let now = report(session).await?;
         if before.as_ref() != Some(&now) {
             printer.json(&now.json(&target));
-            printer.text(&format!("{}\n{}", crate::clock::now().strftime("%H:%M:%SZ"), now.text()));
+            printer.text(&format!(
+                "{}\n{}",
+                tenon_installer_core::clock::now().strftime("%H:%M:%SZ"),
+                now.text()
+            ));
             before = Some(now);
         }
         tokio::time::sleep(EVERY).await;
@@ -164,8 +168,10 @@ async fn watch(session: &mut Session, printer: Printer) -> Result<u8, ExpectedEr
 
 async fn report(session: &Session) -> Result<Report, ExpectedError> {
     let plan = session.plan()?;
-    let detail = |step: &crate::plan::Step| match step.op {
-        crate::plan::Op::Create => format!("{} {} is missing", step.kind, step.resource),
+    let detail = |step: &tenon_installer_core::plan::Step| match step.op {
+        tenon_installer_core::plan::Op::Create => {
+            format!("{} {} is missing", step.kind, step.resource)
+        }
         _ => format!("{} {} differs: {}", step.kind, step.resource, step.reasons.join("; ")),
     };
     let mut lines = plan

@@ -4,29 +4,28 @@ use std::time::Duration;
 
 use serde_json::json;
 use tenon_iam_policies::{Features, Partition, Scope};
+use tenon_installer_core::apply::Context;
+use tenon_installer_core::aws::{Aws, AwsError};
+use tenon_installer_core::cleanup::Cleanup;
+use tenon_installer_core::observe::facts::{self, Facts};
+use tenon_installer_core::ownership::Installation;
+use tenon_installer_core::settings::Settings;
+use tenon_installer_core::settings::config::Event;
+use tenon_installer_core::target::{self, Target};
+use tenon_installer_core::words::count;
+use tenon_installer_core::{journal, names};
 
 use super::execution::open_audit;
 use super::session::{observe_failed, source, take_lock};
-use crate::apply::Context;
-use crate::aws::{Aws, AwsError};
-use crate::cleanup::Cleanup;
 use crate::cli::overlay::resolve;
 use crate::cli::sweep::SweepArgs;
 use crate::cli::{GlobalArgs, SettingArgs};
 use crate::errors::ExpectedError;
 use crate::exit_codes::EXIT_PARTIAL;
-use crate::journal;
-use crate::names;
-use crate::observe::facts::{self, Facts};
-use crate::ownership::Installation;
 use crate::printer::Printer;
 use crate::prompt;
-use crate::settings::Settings;
-use crate::settings::config::Event;
 use crate::sweep::find::Kind;
 use crate::sweep::{self, ClusterSeen, Orphan, Sweeper};
-use crate::target::{self, Target};
-use crate::words::count;
 
 /// Where is looked.
 struct Place {
@@ -89,7 +88,7 @@ impl Place {
         let queue = settings.queue_name.clone().unwrap_or_else(|| names::queue_name(&parts));
         let rules = Event::ALL
             .into_iter()
-            .map(|event| crate::desired::rule_name(settings, event.rule()))
+            .map(|event| tenon_installer_core::desired::rule_name(settings, event.rule()))
             .collect::<Vec<_>>();
         // AWS first: a claim is made before its instance, so each instance that is seen has its claim by then, if it ever had one.
         let seen = sweep::look(&self.aws, &self.scope, &queue, &rules, &settings.role_path).await;
@@ -102,7 +101,7 @@ impl Place {
                     .map_err(observe_failed)?
             }
         };
-        Ok(sweep::orphans(&seen, &cluster, &settings.cluster, crate::clock::now()))
+        Ok(sweep::orphans(&seen, &cluster, &settings.cluster, tenon_installer_core::clock::now()))
     }
 
     fn context(&self) -> Option<Context> {

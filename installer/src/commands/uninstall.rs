@@ -1,18 +1,18 @@
 //! `tenon uninstall`: show, confirm, remove in order, and prove that nothing is left.
 
+use tenon_installer_core::apply::{StepError, wait};
+use tenon_installer_core::cleanup::Cleanup;
+use tenon_installer_core::journal::Journal;
+use tenon_installer_core::plan::Plan;
+use tenon_installer_core::words::{count, some};
 use tokio::time::Instant;
 
 use super::execution::{Execution, open_audit};
 use super::session::{Connection, Fallback, Session, observe_failed, source};
 use super::until_object::until_object;
-use crate::apply::StepError;
-use crate::apply::wait;
-use crate::cleanup::Cleanup;
 use crate::cli::GlobalArgs;
 use crate::cli::uninstall::UninstallArgs;
 use crate::errors::ExpectedError;
-use crate::journal::Journal;
-use crate::plan::Plan;
 use crate::printer::Printer;
 use crate::prompt;
 use crate::uninstall::risk::Risk;
@@ -20,7 +20,6 @@ use crate::uninstall::{
     Inventory, Mode, Motion, Options, Remover, Side, frozen_in_words, guard, keep_used,
     operator_lives, repair, set_motion,
 };
-use crate::words::{count, some};
 
 /// How many steps of a repair may run at once, as in an installation.
 const REPAIR_AT_ONCE: u8 = 6;

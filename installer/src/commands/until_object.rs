@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use serde_json::Value;
+use tenon_installer_core::apply::wait::{Told, pods_in_trouble};
+use tenon_installer_core::kubernetes::client::Cluster;
+use tenon_installer_core::kubernetes::object::Object;
 use tokio::time::Instant;
 
-use crate::apply::wait::{Told, pods_in_trouble};
 use crate::errors::ExpectedError;
-use crate::kubernetes::client::Cluster;
-use crate::kubernetes::object::Object;
 use crate::printer::Printer;
 
 /// Waits until an object lacks nothing, and tells what it lacks whenever that changes.

@@ -1,16 +1,16 @@
 //! `tenon upgrade`: another version of the operator, without replacing a node.
 
+use tenon_installer_core::cleanup::Cleanup;
+use tenon_installer_core::kubernetes::crds::compatibility;
+use tenon_installer_core::settings::problem::Problem;
+use tenon_installer_core::settings::{Settings, SettingsError};
+
 use super::moving::{self, Journey};
 use super::session::{Connection, Fallback, Session, source};
-use crate::cleanup::Cleanup;
 use crate::cli::GlobalArgs;
 use crate::cli::upgrade::UpgradeArgs;
 use crate::errors::ExpectedError;
-use crate::kubernetes::crds::compatibility;
 use crate::printer::Printer;
-use crate::settings::Settings;
-use crate::settings::SettingsError;
-use crate::settings::problem::Problem;
 use crate::upgrade::version::{self, Version};
 
 /// Upgrades.

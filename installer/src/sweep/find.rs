@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
-
-use crate::ownership::{CLUSTER, INSTALL_ID, Tags};
+use tenon_installer_core::ownership::{CLUSTER, INSTALL_ID, Tags};
 
 /// Younger things may belong to something that can't be seen yet: a launch under way, an interface between two pods.
 const SETTLED: SignedDuration = SignedDuration::from_mins(10);

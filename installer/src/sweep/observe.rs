@@ -7,13 +7,13 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::Value;
 use tenon_iam_policies::Scope;
+use tenon_installer_core::aws::{Aws, AwsError, Calling, IfThere};
+use tenon_installer_core::kubernetes::client::{Cluster, KubeError};
+use tenon_installer_core::kubernetes::resources;
+use tenon_installer_core::observe::{ec2, iam, messaging};
+use tenon_installer_core::ownership::Tags;
 
 use super::find::{ClusterSeen, Instance, Interface, Seen, SpotRequest};
-use crate::aws::{Aws, AwsError, Calling, IfThere};
-use crate::kubernetes::client::{Cluster, KubeError};
-use crate::kubernetes::resources;
-use crate::observe::{ec2, iam, messaging};
-use crate::ownership::Tags;
 
 const CLAIM_TAG: &str = "karpenter.sh/nodeclaim";
 const CNI_CLUSTER_TAG: &str = "cluster.k8s.amazonaws.com/name";

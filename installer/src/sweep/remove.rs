@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use futures::stream::{StreamExt, iter};
+use tenon_installer_core::apply::{Context, ec2, iam, messaging};
+use tenon_installer_core::aws::{Aws, Calling, IfThere};
+use tenon_installer_core::failure::Failure;
 use tokio::time::Instant;
 
 use super::find::{Handle, Kind, Orphan};
-use crate::apply::{Context, ec2, iam, messaging};
-use crate::aws::{Aws, Calling, IfThere};
-use crate::failure::Failure;
 use crate::printer::Printer;
 use crate::uninstall::{Abandoned, prove_terminated, remove_instances};
 

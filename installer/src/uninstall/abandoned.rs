@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::failure::Failure;
+use tenon_installer_core::failure::Failure;
 
 /// Which instances were let go of; nothing may be unless it was allowed.
 #[derive(Debug, Default)]

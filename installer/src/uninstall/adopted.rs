@@ -1,11 +1,12 @@
 //! An adopted Karpenter installation, which an uninstall leaves as it was before it was adopted.
 
+use tenon_installer_core::apply::{Context, perform};
+use tenon_installer_core::failure::Failure;
+use tenon_installer_core::plan::{Action, Step};
+
 use super::Remover;
 use crate::adopt::{found, steps};
-use crate::apply::{Context, perform};
 use crate::errors::ExpectedError;
-use crate::failure::Failure;
-use crate::plan::{Action, Step};
 
 /// What takes the marks off; nothing if nothing was adopted. What can't be told is said to stay.
 pub(super) async fn read(context: &Context) -> Result<(Vec<Step>, Vec<String>), Failure> {
@@ -55,7 +56,8 @@ impl Remover<'_> {
                 }
                 _ => format!("mark on {} {}", step.kind, step.resource),
             };
-            let done = perform(&context, &step.action, self.printer);
+            let printer = self.printer;
+            let done = perform(&context, &step.action, &printer);
             self.step(&step.id, &what, done).await?;
         }
         Ok(())
@@ -67,9 +69,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::aws::Aws;
-    use crate::kubernetes::double::Double;
-    use crate::ownership::ADOPTED_BY;
+    use tenon_installer_core::aws::Aws;
+    use tenon_installer_core::ownership::ADOPTED_BY;
+    use tenon_installer_core::testing::Double;
 
     fn karpenter(namespace: &str, adopted_by: &str) -> (String, Value) {
         let path = format!("/apis/apps/v1/deployments/{namespace}");

@@ -1,10 +1,11 @@
 //! CRDs that have objects stay: with a CRD its objects go, too, and it waits for their finalizers.
 
+use tenon_installer_core::kubernetes::client::{Cluster, KubeError};
+use tenon_installer_core::kubernetes::object::Object;
+use tenon_installer_core::kubernetes::resources;
+use tenon_installer_core::words::count;
+
 use super::{Inventory, Nodes};
-use crate::kubernetes::client::{Cluster, KubeError};
-use crate::kubernetes::object::Object;
-use crate::kubernetes::resources;
-use crate::words::count;
 
 /// A CRD, and how many objects of it there are.
 pub(super) struct Use {

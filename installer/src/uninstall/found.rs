@@ -8,22 +8,21 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
 use kube::api::{Api, DynamicObject};
+use tenon_installer_core::apply::Context;
+use tenon_installer_core::aws::AwsError;
+use tenon_installer_core::desired::Desired;
+use tenon_installer_core::failure::Failure;
+use tenon_installer_core::kubernetes::client::{Cluster, KubeError};
+use tenon_installer_core::kubernetes::lease::Place;
+use tenon_installer_core::kubernetes::object::{Object, label};
+use tenon_installer_core::kubernetes::resources;
+use tenon_installer_core::observe::world::World;
+use tenon_installer_core::ownership::INSTALL_ID;
+use tenon_installer_core::{journal, observe};
 
 use super::{Inventory, former};
 use crate::adopt::found::Operator;
-use crate::apply::Context;
-use crate::aws::AwsError;
-use crate::desired::Desired;
 use crate::errors::ExpectedError;
-use crate::failure::Failure;
-use crate::journal;
-use crate::kubernetes::client::{Cluster, KubeError};
-use crate::kubernetes::lease::Place;
-use crate::kubernetes::object::{Object, label};
-use crate::kubernetes::resources;
-use crate::observe;
-use crate::observe::world::World;
-use crate::ownership::INSTALL_ID;
 
 /// How many access entries are read at once.
 const AT_ONCE: usize = 8;
@@ -290,10 +289,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::aws::Aws;
-    use crate::kubernetes::double::Double;
-    use crate::ownership::Tags;
-    use crate::plan::tests::desired;
+    use tenon_installer_core::aws::Aws;
+    use tenon_installer_core::ownership::Tags;
+    use tenon_installer_core::testing::Double;
+    use tenon_installer_core::testing::desired;
 
     const OURS: &str = "arn:aws:iam::111122223333:role/former";
     const THEIRS: &str = "arn:aws:iam::111122223333:role/theirs";

@@ -1,14 +1,14 @@
 //! What an uninstall refuses to begin with, because it could not end well.
 
 use serde_json::Value;
+use tenon_installer_core::desired::Desired;
+use tenon_installer_core::kubernetes::object::{annotation, label};
+use tenon_installer_core::observe::world::World;
+use tenon_installer_core::ownership::INSTALL_ID;
+use tenon_installer_core::words::count;
 
 use super::{Inventory, Mode, Side};
-use crate::desired::Desired;
 use crate::errors::ExpectedError;
-use crate::kubernetes::object::{annotation, label};
-use crate::observe::world::World;
-use crate::ownership::INSTALL_ID;
-use crate::words::count;
 
 /// Refuses what would leave nodes without an operator, or an operator without its role.
 pub fn guard(
@@ -89,8 +89,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::plan::tests::desired;
     use crate::uninstall::Nodes;
+    use tenon_installer_core::testing::desired;
 
     fn world(desired: &Desired, labels: &Value) -> World {
         let deployment = desired.deployment().expect("there is one");

@@ -5,17 +5,17 @@ use std::collections::BTreeSet;
 use kube::ResourceExt;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
+use tenon_installer_core::apply::Context;
+use tenon_installer_core::desired::Desired;
+use tenon_installer_core::kubernetes::lease::Place;
+use tenon_installer_core::kubernetes::object::{Object, label};
+use tenon_installer_core::kubernetes::{aws_auth, freeze, helm};
+use tenon_installer_core::observe::world::World;
+use tenon_installer_core::ownership::{INSTALL_ID, Tags};
+use tenon_installer_core::words::count;
 
 use super::{Found, Nodes};
-use crate::apply::Context;
-use crate::desired::Desired;
 use crate::errors::ExpectedError;
-use crate::kubernetes::lease::Place;
-use crate::kubernetes::object::{Object, label};
-use crate::kubernetes::{aws_auth, freeze, helm};
-use crate::observe::world::World;
-use crate::ownership::{INSTALL_ID, Tags};
-use crate::words::count;
 
 /// What there is to remove.
 #[derive(Debug, Clone, Default)]
@@ -288,8 +288,8 @@ fn without_server_fields(mut body: Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kubernetes::merge_patch::merged;
-    use crate::plan::tests::desired;
+    use tenon_installer_core::kubernetes::merge_patch::merged;
+    use tenon_installer_core::testing::desired;
 
     #[test]
     fn a_pool_that_stands_still_is_backed_up_as_its_owner_wrote_it() {

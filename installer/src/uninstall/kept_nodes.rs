@@ -6,16 +6,16 @@ use kube::ResourceExt;
 use kube::api::{DynamicObject, PropagationPolicy};
 use kube::core::ApiResource;
 use serde_json::{Value, json};
+use tenon_installer_core::apply::{Context, wait};
+use tenon_installer_core::desired::Desired;
+use tenon_installer_core::failure::Failure;
+use tenon_installer_core::kubernetes::resources;
 
 use super::abandoned::Abandoned;
 use super::objects::{delete_all, key};
 use super::stranded::{self, CLAIM_FINALIZER, CLASS_FINALIZER};
 use super::{Inventory, Remover};
-use crate::apply::{Context, wait};
-use crate::desired::Desired;
 use crate::errors::ExpectedError;
-use crate::failure::Failure;
-use crate::kubernetes::resources;
 
 impl Remover<'_> {
     /// Lets go of the nodes, then removes what their operator worked by. The operator must be gone: it would take a deleted NodeClaim for a command.
@@ -114,8 +114,8 @@ fn without_owner(node: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::aws::Aws;
-    use crate::kubernetes::double::Double;
+    use tenon_installer_core::aws::Aws;
+    use tenon_installer_core::testing::Double;
 
     #[tokio::test]
     async fn a_node_loses_karpenter_s_finalizer_and_owner_and_keeps_the_others() {

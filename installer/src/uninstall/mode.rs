@@ -1,7 +1,8 @@
 //! What an uninstall takes and what it leaves on purpose.
 
+use tenon_installer_core::desired::Desired;
+
 use super::Inventory;
-use crate::desired::Desired;
 
 /// Which side is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -109,7 +110,7 @@ fn keep_nodes(inventory: &mut Inventory, desired: &Desired) -> Vec<String> {
     });
     let mut kept = vec![format!(
         "{} ({})",
-        crate::words::count(inventory.nodes.instances.len(), "EC2 instance"),
+        tenon_installer_core::words::count(inventory.nodes.instances.len(), "EC2 instance"),
         inventory.nodes.instances.join(", ")
     )];
     inventory.nodes.instances.clear();
@@ -137,10 +138,10 @@ mod tests {
     use kube::api::DynamicObject;
 
     use super::*;
-    use crate::desired::RoleUse;
-    use crate::kubernetes::resources;
-    use crate::plan::tests::desired;
     use crate::uninstall::Nodes;
+    use tenon_installer_core::desired::RoleUse;
+    use tenon_installer_core::kubernetes::resources;
+    use tenon_installer_core::testing::desired;
 
     fn inventory(desired: &Desired) -> Inventory {
         Inventory {

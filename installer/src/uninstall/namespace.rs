@@ -5,12 +5,11 @@ use kube::ResourceExt;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::{ApiResource, PartialObjectMeta};
 use kube::discovery::{ApiGroup, Discovery, Scope, verbs};
-
-use crate::apply::wait;
-use crate::failure::Failure;
-use crate::journal;
-use crate::kubernetes::client::{Cluster, failed};
-use crate::ownership::INSTALL_ID;
+use tenon_installer_core::apply::wait;
+use tenon_installer_core::failure::Failure;
+use tenon_installer_core::journal;
+use tenon_installer_core::kubernetes::client::{Cluster, failed};
+use tenon_installer_core::ownership::INSTALL_ID;
 
 /// How many lists are asked for at once.
 const AT_ONCE: usize = 16;

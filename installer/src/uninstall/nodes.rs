@@ -5,20 +5,20 @@ use std::time::Duration;
 use kube::ResourceExt;
 use serde_json::json;
 use tenon_crds::labels::{NODEPOOL, TERMINATION_TIMESTAMP};
+use tenon_installer_core::apply::{Context, wait};
+use tenon_installer_core::failure::Failure;
+use tenon_installer_core::kubernetes::client::Cluster;
+use tenon_installer_core::kubernetes::object::Object;
+use tenon_installer_core::kubernetes::resources;
+use tenon_installer_core::observe;
+use tenon_installer_core::words::{count, some};
 use tokio::time::Instant;
 
 use super::abandoned::Abandoned;
 use super::objects::{delete_all, key};
 use super::{Inventory, Motion, Remover, frozen_in_words, set_motion, stranded};
-use crate::apply::{Context, wait};
 use crate::errors::ExpectedError;
-use crate::failure::Failure;
-use crate::kubernetes::client::Cluster;
-use crate::kubernetes::object::Object;
-use crate::kubernetes::resources;
-use crate::observe;
 use crate::printer::Printer;
-use crate::words::{count, some};
 
 /// An operator that is unavailable for so long won't come back by itself: longer than a rolling update or a lost lease takes.
 const GIVEN_UP_AFTER: Duration = Duration::from_mins(1);
@@ -136,7 +136,7 @@ struct Drain<'a> {
 }
 
 impl Drain<'_> {
-    async fn run(&self, desired: &crate::desired::Desired) -> Result<(), Failure> {
+    async fn run(&self, desired: &tenon_installer_core::desired::Desired) -> Result<(), Failure> {
         let cluster = &self.context.cluster;
         let resource = resources::node_claims();
         let end = Instant::now() + self.timeout;
@@ -201,7 +201,7 @@ impl Drain<'_> {
 
     async fn remove_stranded(
         &self,
-        desired: &crate::desired::Desired,
+        desired: &tenon_installer_core::desired::Desired,
         claims: &[kube::api::DynamicObject],
         evict_for: Duration,
     ) -> Result<(), Failure> {
@@ -222,7 +222,7 @@ async fn set_deadline(
     at_most: Duration,
 ) -> Result<(), Failure> {
     let resource = resources::node_claims();
-    let until = crate::clock::now() + at_most;
+    let until = tenon_installer_core::clock::now() + at_most;
     let until = until.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     for claim in claims {
         if claim.annotations().contains_key(TERMINATION_TIMESTAMP) {
@@ -262,7 +262,7 @@ fn waiting_for(claims: &[kube::api::DynamicObject]) -> String {
 /// are drained and terminated here.
 async fn no_instances(
     context: &Context,
-    desired: &crate::desired::Desired,
+    desired: &tenon_installer_core::desired::Desired,
     evict_for: Option<Duration>,
     timeout: Duration,
     abandoned: &Abandoned,
@@ -300,7 +300,7 @@ async fn no_instances(
 
 async fn remove_classes(
     context: &Context,
-    desired: &crate::desired::Desired,
+    desired: &tenon_installer_core::desired::Desired,
     deployment: Option<&Object>,
     names: &[String],
     timeout: Duration,

@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use kube::api::PropagationPolicy;
 use kube::core::ApiResource;
-
-use crate::apply::{Context, wait};
-use crate::failure::Failure;
-use crate::kubernetes::client::Cluster;
-use crate::kubernetes::object::{Key, Object, label};
-use crate::ownership::INSTALL_ID;
+use tenon_installer_core::apply::{Context, wait};
+use tenon_installer_core::failure::Failure;
+use tenon_installer_core::kubernetes::client::Cluster;
+use tenon_installer_core::kubernetes::object::{Key, Object, label};
+use tenon_installer_core::ownership::INSTALL_ID;
 
 /// Where an object without a namespace is.
 pub(super) fn key(resource: &ApiResource, name: &str) -> Key {

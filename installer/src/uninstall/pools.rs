@@ -2,11 +2,11 @@
 
 use kube::ResourceExt;
 use serde_json::Value;
+use tenon_installer_core::apply::wait;
+use tenon_installer_core::kubernetes::client::{Cluster, KubeError};
+use tenon_installer_core::kubernetes::{freeze, resources};
 
 use super::objects::key;
-use crate::apply::wait;
-use crate::kubernetes::client::{Cluster, KubeError};
-use crate::kubernetes::{freeze, resources};
 
 /// What NodePools are to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

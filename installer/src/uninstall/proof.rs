@@ -1,11 +1,11 @@
 //! What an uninstall comes to, and the queries that prove it.
 
 use serde::Serialize;
+use tenon_installer_core::desired::Desired;
+use tenon_installer_core::ownership::{DISCOVERY_MARK, INSTALL_ID};
+use tenon_installer_core::words::count;
 
 use super::Inventory;
-use crate::desired::Desired;
-use crate::ownership::{DISCOVERY_MARK, INSTALL_ID};
-use crate::words::count;
 
 /// What was asked at the end, and how much it found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -124,8 +124,8 @@ impl Proof {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::tests::desired;
     use crate::uninstall::Nodes;
+    use tenon_installer_core::testing::desired;
 
     #[test]
     fn the_proof_shows_each_query_and_what_it_found() {

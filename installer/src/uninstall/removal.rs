@@ -1,13 +1,13 @@
 //! One thing that an uninstall removes, as a value: what it is, and how it goes.
 
 use kube::api::PropagationPolicy;
+use tenon_installer_core::apply::{Context, aws_auth, ec2, eks, iam, messaging, release};
+use tenon_installer_core::failure::Failure;
+use tenon_installer_core::kubernetes::object::Object;
+use tenon_installer_core::ownership::Tags;
 
 use super::objects::delete_and_wait;
 use super::{Inventory, Nodes};
-use crate::apply::{Context, aws_auth, ec2, eks, iam, messaging, release};
-use crate::failure::Failure;
-use crate::kubernetes::object::Object;
-use crate::ownership::Tags;
 
 /// One thing to remove. Removing it twice does no harm.
 #[derive(Debug, Clone, PartialEq)]

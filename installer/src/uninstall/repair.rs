@@ -1,6 +1,6 @@
 //! Brings a missing operator back for the time of an uninstall: it drains its nodes, and takes its finalizers off, better than anybody else.
 
-use crate::plan::{Op, Plan};
+use tenon_installer_core::plan::{Op, Plan};
 
 /// What of a plan the operator needs to work: all but new NodePools and EC2NodeClasses, and nothing that takes something away.
 pub(crate) fn repair(mut plan: Plan) -> Plan {
@@ -16,9 +16,9 @@ pub(crate) fn repair(mut plan: Plan) -> Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apply::is_runnable;
-    use crate::plan::diff;
-    use crate::plan::tests::{complete, desired, untouched};
+    use tenon_installer_core::apply::is_runnable;
+    use tenon_installer_core::plan::diff;
+    use tenon_installer_core::testing::{complete, desired, untouched};
 
     #[test]
     fn a_repair_brings_the_operator_back_and_makes_no_node_object() {

@@ -9,9 +9,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
 use serde::Serialize;
 use tenon_crds::quantity::Quantity;
-
-use crate::kubernetes::selector;
-use crate::words::{count, some};
+use tenon_installer_core::kubernetes::selector;
+use tenon_installer_core::words::{count, some};
 
 /// Nodes of NodePools carry it.
 const POOL: &str = "karpenter.sh/nodepool";

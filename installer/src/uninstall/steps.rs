@@ -2,13 +2,13 @@
 
 use futures::future::LocalBoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
+use tenon_installer_core::apply::StepError;
+use tenon_installer_core::failure::Failure;
+use tenon_installer_core::journal::State;
 use tokio::time::Instant;
 
 use super::Remover;
-use crate::apply::StepError;
 use crate::errors::ExpectedError;
-use crate::failure::Failure;
-use crate::journal::State;
 
 /// How many steps are taken at once: what the API server and AWS's rate limits for these calls bear without a retry.
 const AT_ONCE: usize = 8;

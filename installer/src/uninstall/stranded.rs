@@ -11,18 +11,18 @@ use kube::ResourceExt;
 use kube::api::{DynamicObject, ListParams, PropagationPolicy};
 use kube::core::ApiResource;
 use serde_json::{Value, json};
+use tenon_installer_core::apply::{Context, ec2, iam};
+use tenon_installer_core::aws::{Aws, Calling, IfThere};
+use tenon_installer_core::desired::Desired;
+use tenon_installer_core::failure::Failure;
+use tenon_installer_core::kubernetes::client::Eviction;
+use tenon_installer_core::kubernetes::resources;
+use tenon_installer_core::observe;
+use tenon_installer_core::words::count;
 use tokio::time::Instant;
 
 use super::abandoned::Abandoned;
 use super::objects::key;
-use crate::apply::{Context, ec2, iam};
-use crate::aws::{Aws, Calling, IfThere};
-use crate::desired::Desired;
-use crate::failure::Failure;
-use crate::kubernetes::client::Eviction;
-use crate::kubernetes::resources;
-use crate::observe;
-use crate::words::count;
 
 pub(super) const CLAIM_FINALIZER: &str = "karpenter.sh/termination";
 pub(super) const CLASS_FINALIZER: &str = "karpenter.k8s.aws/termination";
@@ -273,8 +273,8 @@ mod tests {
     };
 
     use super::*;
-    use crate::kubernetes::double::Double;
-    use crate::plan::tests::desired;
+    use tenon_installer_core::testing::Double;
+    use tenon_installer_core::testing::desired;
 
     const NODE: &str = "/api/v1/nodes/one";
     const CLAIM: &str = "/apis/karpenter.sh/v1/nodeclaims/default-1";

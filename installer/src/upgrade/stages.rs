@@ -7,14 +7,15 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use tenon_iam_policies::Document;
 use tenon_iam_policies::difference::{Documents, union};
-
-use crate::apply::wait::deployment_lacks;
-use crate::desired::{Desired, Role};
-use crate::kubernetes::object::{Object, annotation, first_difference};
-use crate::names;
-use crate::observe::world::{RoleState, World};
-use crate::ownership::SPEC_HASH;
-use crate::plan::{Action, CANARY_GOES, Op, Plan, RoleChanges, Step, calls, changes, step_id};
+use tenon_installer_core::apply::wait::deployment_lacks;
+use tenon_installer_core::desired::{Desired, Role};
+use tenon_installer_core::kubernetes::object::{Object, annotation, first_difference};
+use tenon_installer_core::names;
+use tenon_installer_core::observe::world::{RoleState, World};
+use tenon_installer_core::ownership::SPEC_HASH;
+use tenon_installer_core::plan::{
+    Action, CANARY_GOES, Op, Plan, RoleChanges, Step, calls, changes, step_id,
+};
 
 /// Id of the step that tries one pod of the new version.
 const CANARY: &str = "canary";

@@ -4,8 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde_json::Value;
-
-use crate::kubernetes::object::label;
+use tenon_installer_core::kubernetes::object::label;
 
 /// A version such as `1.2.3` or `1.2.3-rc.1`.
 #[derive(Debug, Clone, PartialEq, Eq)]

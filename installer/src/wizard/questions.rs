@@ -1,9 +1,10 @@
 //! The questions: when each is asked, how it reads, and what an answer changes.
 
+use tenon_installer_core::names::AGENT;
+use tenon_installer_core::settings::Inferred;
+use tenon_installer_core::settings::config::{Architecture, CapacityType, Config, Discovery};
+
 use super::ask::Question;
-use crate::names::AGENT;
-use crate::settings::Inferred;
-use crate::settings::config::{Architecture, CapacityType, Config, Discovery};
 
 /// What was found out before asking.
 #[derive(Debug, Clone, Default)]

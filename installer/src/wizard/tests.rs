@@ -1,9 +1,10 @@
 use std::collections::VecDeque;
 use std::io::Write;
 
+use tenon_installer_core::settings::config::Architecture;
+
 use super::ask::{Question, answer_line, screen, wrap};
 use super::*;
-use crate::settings::config::Architecture;
 
 /// Answers from a list, and writes down what was asked and said.
 #[derive(Default)]
@@ -37,7 +38,7 @@ impl Ask for Script {
 }
 
 fn facts() -> Facts {
-    crate::plan::tests::facts()
+    tenon_installer_core::testing::facts()
 }
 
 async fn rest(answers: &[&'static str], config: &mut Config) -> Script {
@@ -85,7 +86,7 @@ async fn asks_for_what_is_missing_and_takes_what_is_inferred() {
 #[tokio::test]
 async fn back_leads_to_the_last_question_that_was_answered() {
     let mut config = Config::default();
-    config.network.discovery = Some(crate::settings::config::Discovery::Tags);
+    config.network.discovery = Some(tenon_installer_core::settings::config::Discovery::Tags);
     // The agent, the subnets, back, the subnets again, and so on.
     let script = rest(&["<", "no", "1", "<", "all", "", "", "", "", ""], &mut config).await;
     assert_eq!(script.said, ["This is the first question."]);

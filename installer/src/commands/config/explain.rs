@@ -118,7 +118,7 @@ fn kind(root: &Value, schema: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::config::Config;
+    use tenon_installer_core::settings::config::Config;
 
     fn field(path: &str) -> Field {
         let fields = fields(&Config::json_schema());

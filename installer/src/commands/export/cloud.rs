@@ -1,8 +1,9 @@
 //! What neither Terraform's AWS provider nor CloudFormation can make.
 
-use crate::desired::Desired;
+use tenon_installer_core::desired::Desired;
+use tenon_installer_core::ownership::DISCOVERY;
+
 use crate::errors::ExpectedError;
-use crate::ownership::DISCOVERY;
 
 /// Refuses what would look complete and would not let a node in.
 pub(super) fn check(desired: &Desired) -> Result<(), ExpectedError> {

@@ -1,11 +1,11 @@
 //! A CloudFormation template with the names, tags and documents of `install`. It needs the capability `CAPABILITY_NAMED_IAM`.
 
 use serde_json::{Map, Value, json};
+use tenon_installer_core::desired::{Desired, RoleUse};
+use tenon_installer_core::names::AGENT;
+use tenon_installer_core::ownership::Tags;
 
 use super::word;
-use crate::desired::{Desired, RoleUse};
-use crate::names::AGENT;
-use crate::ownership::Tags;
 
 /// `has_provider`: IAM knows the cluster's issuer already; a second one of the same URL could not be made.
 pub(super) fn template(desired: &Desired, has_provider: bool) -> Value {

@@ -1,11 +1,11 @@
 //! The operator by its Helm charts, for Flux and Argo CD. NodePools and CRDs are never pruned: removing them removes nodes, and that belongs to `tenon uninstall`.
 
 use serde_json::{Value, json};
+use tenon_installer_core::desired::Desired;
+use tenon_installer_core::settings::Settings;
 
 use super::values;
 use crate::cli::export::GitOpsArgs;
-use crate::desired::Desired;
-use crate::settings::Settings;
 
 /// Charts are in place before the operator, and the operator before NodePools.
 pub(super) fn flux(args: &GitOpsArgs, settings: &Settings, desired: &Desired) -> Vec<Value> {

@@ -1,10 +1,10 @@
 //! A Terraform module in JSON. Names, tags and documents are those of `install`, so that either can take over from the other.
 
 use serde_json::{Map, Value, json};
+use tenon_installer_core::desired::{Desired, RoleUse};
+use tenon_installer_core::names::AGENT;
 
 use super::word;
-use crate::desired::{Desired, RoleUse};
-use crate::names::AGENT;
 
 /// `has_provider`: IAM knows the cluster's issuer already; a second one of the same URL could not be made.
 pub(super) fn module(desired: &Desired, has_provider: bool) -> Value {
@@ -48,7 +48,7 @@ pub(super) fn module(desired: &Desired, has_provider: bool) -> Value {
             &format!("discovery_{label}"),
             json!({
                 "resource_id": id,
-                "key": crate::ownership::DISCOVERY,
+                "key": tenon_installer_core::ownership::DISCOVERY,
                 "value": cluster,
             }),
         );

@@ -87,7 +87,7 @@ fn manifests_are_documents_that_read_back() {
 
 #[test]
 fn fargate_a_static_profile_irsa_and_a_key_are_in_both_forms() {
-    let desired = crate::plan::tests::desired(
+    let desired = tenon_installer_core::testing::desired(
         "identity:\n  mode: irsa\nnodes:\n  instanceProfile: static\ndeploy:\n  host: fargate\ninterruption:\n  kmsKey: arn:aws:kms:eu-central-1:111122223333:key/1\n",
     );
     let module = terraform::module(&desired, false);
@@ -118,7 +118,7 @@ fn fargate_a_static_profile_irsa_and_a_key_are_in_both_forms() {
 
 #[test]
 fn what_no_such_tool_can_make_is_refused_or_told() {
-    let by_aws_auth = crate::plan::tests::desired("nodes:\n  authorization: aws-auth\n");
+    let by_aws_auth = tenon_installer_core::testing::desired("nodes:\n  authorization: aws-auth\n");
     let refused = cloud::check(&by_aws_auth).expect_err("no node would join");
     assert_eq!(refused.exit_code(), crate::exit_codes::EXIT_REFUSED);
     assert!(refused.hints().iter().any(|hint| hint.contains("access-entry")));

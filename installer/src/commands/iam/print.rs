@@ -8,15 +8,15 @@ use tenon_iam_policies::interruption::InterruptionRule;
 use tenon_iam_policies::size::{INLINE_LIMIT, MANAGED_LIMIT, SizeError};
 use tenon_iam_policies::split::{Piece, split};
 use tenon_iam_policies::{Features, InstanceProfiles, Scope, interruption};
+use tenon_installer_core::desired::Desired;
+use tenon_installer_core::files::FileError;
+use tenon_installer_core::settings::Settings;
 
 use super::desired_without_cluster;
 use crate::cli::GlobalArgs;
 use crate::cli::iam::{Form, Layout, PrintArgs, Profiles};
-use crate::desired::Desired;
 use crate::errors::ExpectedError;
-use crate::files::FileError;
 use crate::printer::Printer;
-use crate::settings::Settings;
 
 /// One document with the name of its file.
 #[derive(Debug, Clone, PartialEq)]
@@ -112,7 +112,9 @@ fn sheets(
             &piece.document,
         );
     }
-    let role = |role: &crate::desired::RoleUse| format!("trust policy of role {}", role.name);
+    let role = |role: &tenon_installer_core::desired::RoleUse| {
+        format!("trust policy of role {}", role.name)
+    };
     let trust = match args.layout {
         Layout::Tenon => identity::pod_identity_trust(&scope, &service_account),
         Layout::Upstream => identity::pod_identity_trust_upstream(),

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use aws_sdk_iam::types::{ContextEntry, ContextKeyTypeEnum};
 use serde::Serialize;
 use tenon_iam_policies::cases::{Case, Expected};
-
-use crate::aws::{Aws, AwsError};
-use crate::observe::iam;
+use tenon_installer_core::aws::{Aws, AwsError};
+use tenon_installer_core::observe::iam;
 
 /// A call that came out otherwise than it has to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

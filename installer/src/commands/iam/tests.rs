@@ -4,12 +4,12 @@ use clap::Parser;
 use serde_json::Value;
 use tenon_iam_policies::caller::{Purpose, caller_document, caller_document_for};
 use tenon_iam_policies::cover::gaps;
+use tenon_installer_core::observe::world::{AgentState, World};
+use tenon_installer_core::plan::diff;
 
 use super::*;
 use crate::cli::iam::IamCommand;
 use crate::cli::{Cli, Command};
-use crate::observe::world::{AgentState, World};
-use crate::plan::diff;
 
 fn tenon(arguments: &[&str]) -> IamCommand {
     let base = ["tenon", "--cluster", "prod", "--region", "eu-central-1", "iam"];
@@ -86,7 +86,7 @@ fn untouched(desired: &Desired) -> World {
         network: desired
             .discovery
             .iter()
-            .map(|id| (id.clone(), crate::ownership::Tags::new()))
+            .map(|id| (id.clone(), tenon_installer_core::ownership::Tags::new()))
             .collect(),
         ..World::default()
     }

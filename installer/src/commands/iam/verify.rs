@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::json;
+use tenon_checks::observe::gap_in_words;
 use tenon_iam_policies::cases::cases;
 use tenon_iam_policies::controller::controller_policies;
 use tenon_iam_policies::cover::gaps;
 use tenon_iam_policies::document::Document;
+use tenon_installer_core::observe::{granted, iam};
 
 use super::simulate::{self, Surprise};
-use crate::checks::observe::gap_in_words;
 use crate::cli::GlobalArgs;
 use crate::cli::iam::VerifyArgs;
 use crate::commands::session::{Fallback, Session, observe_failed, source};
 use crate::errors::ExpectedError;
 use crate::exit_codes::EXIT_DRIFT;
-use crate::observe::{granted, iam};
 use crate::printer::Printer;
 
 /// What came out.

@@ -1,0 +1,352 @@
+//! Other autoscalers, other owners of the same objects, and what earlier installations left.
+
+use serde_json::Value;
+
+use super::observed::{Observed, WorkloadView};
+use super::{Check, Outcome, Severity, When, known};
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        id: "EX-01",
+        severity: Severity::Fatal,
+        when: When::Always,
+        title: "no other Karpenter runs",
+        cause: "Two controllers with the same CRDs and tags fight over NodeClaims, and each \
+             garbage-collects the other's instances.",
+        fix: "tenon adopt --cluster <cluster> --region <region>   # take over from Karpenter: its \
+             NodePools and nodes stay",
+        run: other_karpenter,
+    },
+    Check {
+        id: "EX-02",
+        severity: Severity::Fatal,
+        when: When::Always,
+        title: "no object is stored in an API version before v1",
+        cause: "The CRDs no longer contain v1beta1 and v1alpha5, and their conversion webhook is \
+             gone: such objects would become unreadable.",
+        fix: "kubectl get crd nodepools.karpenter.sh -o jsonpath='{.status.storedVersions}'   # \
+             upgrade Karpenter to 1.0 first, then rewrite all objects",
+        run: old_versions,
+    },
+    Check {
+        id: "EX-03",
+        severity: Severity::Warning,
+        when: When::Always,
+        title: "no Cluster Autoscaler runs",
+        cause: "Both launch nodes for the same pending pods, and each removes nodes that the other \
+             one keeps.",
+        fix: "kubectl -n kube-system scale deployment cluster-autoscaler --replicas 0",
+        run: cluster_autoscaler,
+    },
+    Check {
+        id: "EX-04",
+        severity: Severity::Warning,
+        when: When::Always,
+        title: "no Node Termination Handler runs",
+        cause: "Tenon handles interruptions itself; both would drain the same node.",
+        fix: "helm -n kube-system uninstall aws-node-termination-handler",
+        run: termination_handler,
+    },
+    Check {
+        id: "EX-05",
+        severity: Severity::Info,
+        when: When::Always,
+        title: "no descheduler runs",
+        cause: "It evicts pods by its own rules, and each time consolidation starts over.",
+        fix: "kubectl get cronjob,deployment -A -o wide | grep descheduler",
+        run: descheduler,
+    },
+    Check {
+        id: "EX-06",
+        severity: Severity::Fatal,
+        when: When::Always,
+        title: "no other tool owns the CRDs",
+        cause: "Helm refuses objects without its ownership metadata (\"invalid ownership metadata\"), and two owners overwrite each other's schema.",
+        fix: "tenon install --cluster <cluster> --region <region> -f tenon.yaml   # with deploy.crds: skip, or remove the other release first",
+        run: crd_owner,
+    },
+    Check {
+        id: "EX-07",
+        severity: Severity::Fatal,
+        when: When::Always,
+        title: "no stuck Helm release has the same name",
+        cause: "A release that is stuck in pending-install or pending-upgrade blocks every later \
+             one.",
+        fix: "helm -n <namespace> rollback tenon   # or helm uninstall, for a release that was \
+             never deployed",
+        run: helm_release,
+    },
+    Check {
+        id: "EX-08",
+        severity: Severity::Warning,
+        when: When::Always,
+        title: "no GitOps tool owns the operator's objects",
+        cause: "Flux or Argo CD reverts the installer's changes, and vice versa.",
+        fix: "tenon export flux --cluster <cluster> --region <region> --charts <url>   # or \
+             argocd; then make the change in git",
+        run: gitops,
+    },
+    Check {
+        id: "EX-09",
+        severity: Severity::Fatal,
+        when: When::Always,
+        title: "the names in AWS and Kubernetes are unused or belong to this installation",
+        cause: "Objects without the mark of this installation are never touched.",
+        fix: "tenon install --cluster <cluster> --region <region> --name-prefix <other>",
+        run: names_taken,
+    },
+    Check {
+        id: "EX-10",
+        severity: Severity::Info,
+        when: When::Always,
+        title: "the queue's name is available",
+        cause: "SQS reserves the name of a deleted queue for a minute. The installer waits for it. \
+             Only deletions from this machine are known.",
+        fix: "tenon install --cluster <cluster> --region <region>   # again, a minute later",
+        run: queue_name,
+    },
+    Check {
+        id: "EX-11",
+        severity: Severity::Warning,
+        when: When::Always,
+        title: "no instance of an earlier installation is left",
+        cause: "Instances with this cluster's tags and no NodeClaim cost money, and the operator terminates them as soon as it starts.",
+        fix: "aws ec2 terminate-instances --region <region> --instance-ids <instance>   # or leave it to the operator",
+        run: leftover_instances,
+    },
+    Check {
+        id: "EX-12",
+        severity: Severity::Warning,
+        when: When::Always,
+        title: "the node role's access entry belongs to the current role",
+        cause: "An access entry keeps the id of the role that it was created for. If the role was \
+             recreated since, nodes are refused.",
+        fix: "tenon install --cluster <cluster> --region <region>   # replaces its own entry; for \
+             any other: aws eks delete-access-entry",
+        run: stale_entry,
+    },
+    Check {
+        id: "EX-13",
+        severity: Severity::Warning,
+        when: When::Always,
+        title: "no object waits for a finalizer without a controller",
+        cause: "Objects are being deleted, and no controller runs that could finish the deletion.",
+        fix: "tenon uninstall --cluster <cluster> --region <region>   # finishes the deletion, \
+             after verifying that the instance is gone",
+        run: stuck_finalizers,
+    },
+];
+
+/// A Deployment of Tenon's, by the mark that all its objects carry.
+pub(super) fn is_ours(workload: &WorkloadView) -> bool {
+    workload.marks.contains_key(tenon_installer_core::ownership::INSTALL_ID)
+        || workload.images.iter().any(|image| image.contains("tenon-operator"))
+}
+
+pub(super) fn is_karpenter(workload: &WorkloadView) -> bool {
+    workload.env.iter().any(|name| name == "KARPENTER_SERVICE")
+        || workload.images.iter().any(|image| {
+            let path = image.split(['@', ':']).next().unwrap_or_default();
+            path.ends_with("karpenter/controller") || image.contains("/karpenter/controller")
+        })
+}
+
+fn running<'a>(
+    workloads: &'a [WorkloadView],
+    which: impl Fn(&WorkloadView) -> bool + 'a,
+) -> Vec<String> {
+    let found = workloads.iter().filter(|one| one.wanted > 0 && which(one));
+    found.map(|one| format!("{}/{} runs", one.namespace, one.name)).collect()
+}
+
+fn has_image(workload: &WorkloadView, part: &str) -> bool {
+    workload.images.iter().any(|image| image.contains(part))
+}
+
+fn other_karpenter(seen: &Observed) -> Outcome {
+    known(&seen.kubernetes.deployments, |all| {
+        let found = running(all, |one| is_karpenter(one) && !is_ours(one));
+        Outcome::of(&found, "none runs")
+    })
+}
+
+fn old_versions(seen: &Observed) -> Outcome {
+    known(&seen.kubernetes.crds, |crds| {
+        let karpenters = crds.iter().filter(|crd| crd.name.contains("karpenter"));
+        let mut problems = Vec::new();
+        for crd in karpenters {
+            let old = crd.stored_versions.iter().filter(|version| {
+                // NodeOverlay is itself an alpha API of today.
+                !crd.name.starts_with("nodeoverlays") && *version != "v1"
+            });
+            problems.extend(
+                old.map(|version| format!("{} may contain objects in {version}", crd.name)),
+            );
+            if crd.conversion_webhook {
+                problems.push(format!("{} converts by a webhook", crd.name));
+            }
+        }
+        Outcome::of(&problems, "all are stored as v1")
+    })
+}
+
+fn cluster_autoscaler(seen: &Observed) -> Outcome {
+    known(&seen.kubernetes.deployments, |all| {
+        Outcome::of(&running(all, |one| has_image(one, "cluster-autoscaler")), "none runs")
+    })
+}
+
+fn termination_handler(seen: &Observed) -> Outcome {
+    known(&seen.kubernetes.deployments, |deployments| {
+        known(&seen.kubernetes.daemon_sets, |sets| {
+            let is_handler = |one: &WorkloadView| has_image(one, "node-termination-handler");
+            let mut found = running(deployments, is_handler);
+            found.extend(running(sets, is_handler));
+            Outcome::of(&found, "none runs")
+        })
+    })
+}
+
+fn descheduler(seen: &Observed) -> Outcome {
+    known(&seen.kubernetes.deployments, |all| {
+        Outcome::of(&running(all, |one| has_image(one, "descheduler")), "none runs")
+    })
+}
+
+const RELEASE: &str = "meta.helm.sh/release-name";
+
+fn crd_owner(seen: &Observed) -> Outcome {
+    if !seen.asked.manage_crds {
+        return super::skip("deploy.crds is skip");
+    }
+    known(&seen.kubernetes.crds, |crds| {
+        let problems = crds
+            .iter()
+            .filter(|crd| crd.name.contains("karpenter"))
+            .filter(|crd| !crd.marks.contains_key(tenon_installer_core::ownership::INSTALL_ID))
+            .filter_map(|crd| {
+                let release = crd.marks.get(RELEASE)?;
+                Some(format!("{} belongs to Helm release {release}", crd.name))
+            })
+            .collect::<Vec<_>>();
+        Outcome::of(&problems, "they are unused or belong to this installation")
+    })
+}
+
+fn helm_release(seen: &Observed) -> Outcome {
+    known(&seen.kubernetes.releases, |releases| {
+        let ours = |name: &str| name == "tenon" || name == "tenon-crds";
+        let problems = releases
+            .iter()
+            .filter(|release| release.namespace == seen.asked.namespace && ours(&release.name))
+            .filter(|release| release.status.starts_with("pending-") || !release.ours)
+            .map(|release| format!("release {} is {}", release.name, release.status))
+            .collect::<Vec<_>>();
+        Outcome::of(&problems, "none is")
+    })
+}
+
+fn gitops(seen: &Observed) -> Outcome {
+    let owner = |key: &str| {
+        if key.contains("toolkit.fluxcd.io/") {
+            Some("Flux")
+        } else if key.starts_with("argocd.argoproj.io/") {
+            Some("Argo CD")
+        } else {
+            None
+        }
+    };
+    known(&seen.kubernetes.deployments, |deployments| {
+        let ours = deployments.iter().filter(|one| is_ours(one) || is_karpenter(one));
+        let mut problems = ours
+            .filter_map(|one| {
+                let owner = one.marks.keys().find_map(|key| owner(key))?;
+                Some(format!("{owner} owns deployment {}/{}", one.namespace, one.name))
+            })
+            .collect::<Vec<_>>();
+        for crd in seen.kubernetes.crds.known().into_iter().flatten() {
+            if let Some(owner) = crd.marks.keys().find_map(|key| owner(key)) {
+                problems.push(format!("{owner} owns {}", crd.name));
+            }
+        }
+        Outcome::of(&problems, "none does")
+    })
+}
+
+fn names_taken(seen: &Observed) -> Outcome {
+    Outcome::of(&seen.asked.conflicts, "they are")
+}
+
+/// For how long SQS keeps the name of a deleted queue.
+const NAME_KEPT_SECONDS: i64 = 60;
+
+fn queue_name(seen: &Observed) -> Outcome {
+    if seen.asked.interruption_queue.is_empty() {
+        return super::skip("the settings disable the queue");
+    }
+    known(&seen.queue_deleted, |deleted| match deleted.map(|at| seen.now - at) {
+        Some(ago) if ago < NAME_KEPT_SECONDS => Outcome::Fail(format!(
+            "a queue of that name was deleted {ago} s ago; the name is available again in {} s",
+            NAME_KEPT_SECONDS - ago
+        )),
+        _ => Outcome::Pass("it can".to_owned()),
+    })
+}
+
+fn leftover_instances(seen: &Observed) -> Outcome {
+    known(&seen.compute.instances, |instances| {
+        known(&seen.kubernetes.node_claims, |claims| {
+            let has_claim = |name: &Option<String>| {
+                name.as_ref().is_some_and(|name| {
+                    claims.iter().any(|claim| claim["metadata"]["name"].as_str() == Some(name))
+                })
+            };
+            let problems = instances
+                .iter()
+                .filter(|instance| instance.state_reason.is_none())
+                .filter(|instance| !has_claim(&instance.node_claim))
+                .map(|instance| format!("{} is running and has no NodeClaim", instance.id))
+                .collect::<Vec<_>>();
+            Outcome::of(&problems, "none is")
+        })
+    })
+}
+
+fn stale_entry(seen: &Observed) -> Outcome {
+    known(&seen.iam.access_entry, |entry| {
+        known(&seen.iam.node_role_created, |role| match (entry, role) {
+            (Some(entry), Some(role)) if entry.created < *role => Outcome::Fail(format!(
+                "the role {} was created after its access entry",
+                seen.iam.node_role_arn
+            )),
+            (Some(_), Some(_)) => Outcome::Pass("it does".to_owned()),
+            _ => Outcome::Pass("there is none yet".to_owned()),
+        })
+    })
+}
+
+fn stuck_finalizers(seen: &Observed) -> Outcome {
+    known(&seen.kubernetes.deployments, |deployments| {
+        if deployments.iter().any(|one| (is_ours(one) || is_karpenter(one)) && one.ready > 0) {
+            return Outcome::Pass("a controller handles them".to_owned());
+        }
+        let kinds = [
+            ("NodePool", &seen.kubernetes.node_pools),
+            ("EC2NodeClass", &seen.kubernetes.node_classes),
+            ("NodeClaim", &seen.kubernetes.node_claims),
+        ];
+        let mut problems = Vec::new();
+        for (kind, objects) in kinds {
+            let deleted = objects
+                .known()
+                .into_iter()
+                .flatten()
+                .filter(|object| object.pointer("/metadata/deletionTimestamp").is_some());
+            problems.extend(deleted.map(|object| {
+                let name = object.pointer("/metadata/name").and_then(Value::as_str);
+                format!("{kind} {} is being deleted", name.unwrap_or_default())
+            }));
+        }
+        Outcome::of(&problems, "nothing does")
+    })
+}

@@ -1,0 +1,196 @@
+use super::fixture::{applies, break_it, healthy};
+use super::observed::{Observed, Seen};
+use super::report::{Options, fill, judge};
+use super::*;
+
+fn installed() -> Options {
+    Options { installed: true, ..Options::default() }
+}
+
+#[test]
+fn every_check_passes_where_all_is_well() {
+    for check in table::all() {
+        let outcome = (check.run)(&applies(check.id));
+        assert!(matches!(outcome, Outcome::Pass(_)), "{}: {outcome:?}", check.id);
+    }
+}
+
+#[test]
+fn every_check_finds_the_fault_that_it_is_for() {
+    for check in table::all() {
+        let mut seen = applies(check.id);
+        break_it(check.id, &mut seen);
+        let outcome = (check.run)(&seen);
+        // The one check that nothing can be wrong about.
+        let found = match check.id {
+            "CL-15" => matches!(outcome, Outcome::Skip(_)),
+            _ => matches!(outcome, Outcome::Fail(_)),
+        };
+        assert!(found, "{}: {outcome:?}", check.id);
+    }
+}
+
+#[test]
+fn what_can_not_be_read_never_passes_and_only_the_credentials_fail_for_it() {
+    let mut seen = Observed { asked: healthy().asked, ..Observed::default() };
+    seen.asked.unfit = Seen::default();
+    seen.caller.https_proxy = Some("http://proxy:3128".into());
+    for check in table::all() {
+        let outcome = (check.run)(&seen);
+        match check.id {
+            "AC-01" | "AC-03" => assert!(matches!(outcome, Outcome::Fail(_)), "{}", check.id),
+            // These look at nothing but what was asked for.
+            "AC-02" | "AC-09" | "CL-13" | "EX-09" | "IA-04" | "IA-05" | "IM-02" => {}
+            // It is about IRSA, and this is Pod Identity.
+            "IA-01" => assert!(matches!(outcome, Outcome::Skip(_))),
+            _ => assert!(matches!(outcome, Outcome::Unknown(_)), "{}: {outcome:?}", check.id),
+        }
+    }
+}
+
+#[test]
+fn ids_are_unique_and_every_check_says_what_to_type() {
+    let mut ids = table::all().map(|check| check.id).collect::<Vec<_>>();
+    let n = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), n);
+    for check in table::all() {
+        let word = check.fix.split(' ').next().unwrap_or_default();
+        assert!(
+            ["tenon", "aws", "kubectl", "helm", "eksctl", "sudo"].contains(&word),
+            "{}: {} is no command",
+            check.id,
+            check.fix
+        );
+        assert!(check.cause.ends_with('.'), "{}", check.id);
+    }
+}
+
+#[test]
+fn a_fatal_check_fails_the_report_and_a_warning_only_strictly() {
+    let mut seen = healthy();
+    assert!(judge(&seen, &installed()).success);
+    break_it("SN-02", &mut seen);
+    assert!(judge(&seen, &installed()).success);
+    assert!(!judge(&seen, &Options { strict: true, ..installed() }).success);
+    break_it("SG-04", &mut seen);
+    let report = judge(&seen, &installed());
+    assert!(!report.success);
+    assert_eq!(report.reasons().len(), 1);
+    let skip = ["SG-04".to_owned()].into();
+    assert!(judge(&seen, &Options { skip, ..installed() }).success);
+}
+
+#[test]
+fn before_an_installation_the_operator_is_not_looked_at() {
+    let mut seen = healthy();
+    seen.operator = observed::OperatorView::default();
+    let report = judge(&seen, &Options::default());
+    assert!(report.success);
+    let ids = report.categories.iter().flat_map(|group| &group.checks).map(|line| line.id);
+    assert!(ids.into_iter().all(|id| !id.starts_with("OP-")));
+}
+
+#[test]
+fn before_an_installation_the_registry_is_asked_for_the_image() {
+    let check = table::all().find(|check| check.id == "IM-01").unwrap();
+    let outcome = |status: u16, architectures: &[&str]| {
+        let mut seen = healthy();
+        seen.operator = observed::OperatorView::default();
+        let architectures = architectures.iter().map(|one| (*one).to_owned()).collect();
+        seen.image = Seen::Known(Some(observed::RegistryView { status, architectures }));
+        (check.run)(&seen)
+    };
+    assert!(matches!(outcome(200, &["amd64"]), Outcome::Pass(_)));
+    assert!(matches!(outcome(200, &[]), Outcome::Pass(_)), "one image, of whichever architecture");
+    let Outcome::Fail(why) = outcome(200, &["arm64"]) else { panic!("amd64 is missing") };
+    assert!(why.contains("does not exist for amd64"), "{why}");
+    assert!(matches!(outcome(404, &[]), Outcome::Fail(_)));
+    assert!(matches!(outcome(403, &[]), Outcome::Fail(_)));
+    assert!(matches!(outcome(401, &[]), Outcome::Unknown(_)), "nodes may have a login");
+    let mut seen = healthy();
+    seen.operator = observed::OperatorView::default();
+    seen.image = Seen::Known(None);
+    assert!(matches!((check.run)(&seen), Outcome::Skip(_)));
+}
+
+#[test]
+fn the_image_of_a_build_that_no_release_made_is_refused_where_no_node_has_it() {
+    let check = table::all().find(|check| check.id == "IM-01").unwrap();
+    let outcome = |image: &str, on_nodes: &[&str]| {
+        let mut seen = healthy();
+        seen.operator = observed::OperatorView::default();
+        seen.image = Seen::Known(None);
+        seen.asked.image = image.into();
+        let Seen::Known(nodes) = &mut seen.kubernetes.nodes else { panic!("they are known") };
+        nodes[1].images = on_nodes.iter().map(|name| (*name).to_owned()).collect();
+        (check.run)(&seen)
+    };
+    let Outcome::Fail(why) = outcome("tenon-operator", &["r.example/pause:3"]) else {
+        panic!("it can't be pulled")
+    };
+    assert!(why.contains("pass --image"), "{why}");
+    for there in ["docker.io/library/tenon-operator:1", "tenon-operator@sha256:0"] {
+        assert!(matches!(outcome("tenon-operator", &["x:1", there]), Outcome::Skip(_)), "{there}");
+    }
+    assert!(matches!(outcome("tenon-operator", &[]), Outcome::Skip(_)), "no node says what it has");
+    assert!(matches!(outcome("me/tenon-operator", &["x:1"]), Outcome::Skip(_)));
+}
+
+#[test]
+fn a_misspelt_id_to_skip_is_noticed() {
+    let skip = ["CL-09".to_owned(), "CL-99".to_owned()].into();
+    assert_eq!(Options { skip, ..Options::default() }.unknown_ids(), ["CL-99"]);
+}
+
+#[test]
+fn commands_name_the_cluster() {
+    let command = fill("tenon plan --cluster <cluster> --region <region> --x <other>", &healthy());
+    assert_eq!(command, "tenon plan --cluster prod --region eu-central-1 --x <other>");
+    assert_eq!(fill("<cluster>", &Observed::default()), "<cluster>");
+}
+
+#[test]
+fn the_report_reads_well() {
+    let mut seen = healthy();
+    for id in ["CL-09", "SN-02", "NC-01", "QU-01"] {
+        break_it(id, &mut seen);
+    }
+    seen.kubernetes.webhooks = Seen::Unknown("list webhooks: forbidden".into());
+    insta::assert_snapshot!(judge(&seen, &installed()).text(false));
+}
+
+#[test]
+fn the_report_for_programs_has_a_documented_form() {
+    let mut seen = healthy();
+    break_it("SN-02", &mut seen);
+    let report = serde_json::to_value(judge(&seen, &Options::default())).unwrap();
+    assert_eq!(report["schema"], "tenon.sh/checks/v1alpha1");
+    assert_eq!(report["success"], true);
+    assert_eq!(report["counts"]["warnings"], 1);
+    let failed = &report["categories"][3]["checks"][1];
+    assert_eq!(failed["id"], "SN-02");
+    assert_eq!(failed["severity"], "warning");
+    assert_eq!(failed["outcome"], "fail");
+    assert_eq!(failed["detail"], "subnet-b has 3 left");
+    assert!(failed["fix"].as_str().unwrap().contains("--region eu-central-1"));
+    let passed = &report["categories"][3]["checks"][0];
+    assert_eq!(passed["outcome"], "pass");
+    assert_eq!(passed.get("fix"), None);
+}
+
+#[test]
+fn an_observation_survives_being_stored() {
+    let seen = healthy();
+    let text = serde_json::to_string(&seen).unwrap();
+    assert_eq!(serde_json::from_str::<Observed>(&text).unwrap(), seen);
+}
+
+#[test]
+fn the_page_on_troubleshooting_is_up_to_date() {
+    tenon_installer_core::testing::assert_written(
+        "docs/src/reference/troubleshooting.md",
+        &table::page(),
+    );
+}

@@ -1,0 +1,303 @@
+//! The operator at work: its pods, who leads, and what its objects say of themselves.
+
+use jiff::Timestamp;
+use serde_json::Value;
+use tenon_crds::quantity::Quantity;
+use tenon_installer_core::kubernetes::condition::{self, Untrue, is_ready, planning_paused};
+
+use super::observed::Observed;
+use super::signatures::{explain, explain_denial};
+use super::{Check, Outcome, Severity, When, identity, known};
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        id: "OP-01",
+        severity: Severity::Fatal,
+        when: When::Installed,
+        title: "the operator is running",
+        cause: "No nodes are launched while none of its pods is ready.",
+        fix: "kubectl -n <namespace> describe deployment karpenter",
+        run: runs,
+    },
+    Check {
+        id: "OP-02",
+        severity: Severity::Warning,
+        when: When::Installed,
+        title: "the operator does not restart repeatedly",
+        cause: "A pod that keeps restarting loses its state each time.",
+        fix: "kubectl -n <namespace> logs deployment/karpenter --previous",
+        run: stays_up,
+    },
+    Check {
+        id: "OP-03",
+        severity: Severity::Fatal,
+        when: When::Installed,
+        title: "one replica of the operator leads",
+        cause: "Only the leader acts. If the lease is not renewed, no replica acts.",
+        fix: "kubectl -n <namespace> get lease karpenter-leader-election -o yaml",
+        run: leads,
+    },
+    Check {
+        id: "OP-04",
+        severity: Severity::Warning,
+        when: When::Installed,
+        title: "the operator logs no errors with a known cause",
+        cause: "The signatures below list the causes.",
+        fix: "kubectl -n <namespace> logs deployment/karpenter",
+        run: log,
+    },
+    Check {
+        id: "OP-05",
+        severity: Severity::Warning,
+        when: When::Installed,
+        title: "no warning event has a known cause",
+        cause: "The signatures below list the causes.",
+        fix: "kubectl get events -A --field-selector type=Warning",
+        run: events,
+    },
+    Check {
+        id: "NC-01",
+        severity: Severity::Fatal,
+        when: When::Installed,
+        title: "every EC2NodeClass is ready",
+        cause: "NodePools whose EC2NodeClass is not ready launch nothing. Its conditions show what \
+             was missing at the operator's last check.",
+        fix: "kubectl describe ec2nodeclass",
+        run: node_classes,
+    },
+    Check {
+        id: "NP-02",
+        severity: Severity::Warning,
+        when: When::Installed,
+        title: "every NodePool is ready, takes part in planning and is below its limits",
+        cause: "A NodePool at its limit launches nothing more. Neither does one with \
+             PlanningActive=False; the condition's reason shows what blocks planning.",
+        fix: "kubectl describe nodepool",
+        run: node_pools,
+    },
+    Check {
+        id: "NO-01",
+        severity: Severity::Warning,
+        when: When::Installed,
+        title: "instances become nodes",
+        cause: "An instance that has not become a node after 15 minutes is terminated and \
+             replaced. The usual causes are its security group, its subnet's routes, the endpoint, \
+             the access entry or the user data.",
+        fix: "aws ec2 get-console-output --region <region> --latest --instance-id <instance>",
+        run: registration,
+    },
+];
+
+fn runs(seen: &Observed) -> Outcome {
+    known(&seen.operator.pods, |pods| {
+        let ready = pods.iter().filter(|pod| pod.ready).count();
+        let why = pods.iter().find_map(|pod| {
+            let waiting = pod.waiting.as_ref()?;
+            Some(format!(": {waiting} {}", pod.message.as_deref().unwrap_or_default()))
+        });
+        Outcome::when(
+            ready > 0,
+            format!("{ready} of {} pods are ready", pods.len()),
+            format!("none of {} pods is ready{}", pods.len(), why.unwrap_or_default()),
+        )
+    })
+}
+
+/// More starts than an upgrade or a moved node explains.
+const MANY_RESTARTS: i64 = 3;
+
+fn stays_up(seen: &Observed) -> Outcome {
+    known(&seen.operator.pods, |pods| {
+        let problems = pods
+            .iter()
+            .filter(|pod| pod.restarts > MANY_RESTARTS)
+            .map(|pod| {
+                format!(
+                    "{} was started {} times: {}",
+                    pod.name,
+                    pod.restarts + 1,
+                    pod.message.as_deref().unwrap_or("no reason given")
+                )
+            })
+            .collect::<Vec<_>>();
+        Outcome::of(&problems, "no pod restarted repeatedly")
+    })
+}
+
+/// Four times as long as a leader keeps its lease without renewing it.
+const STALE_LEASE_SECONDS: i64 = 60;
+
+fn leads(seen: &Observed) -> Outcome {
+    known(&seen.operator.leader, |leader| match leader {
+        None => Outcome::Fail("no replica has ever led".to_owned()),
+        Some(leader) => Outcome::when(
+            leader.renewed_seconds_ago <= STALE_LEASE_SECONDS,
+            &leader.holder,
+            format!(
+                "{} last renewed the lease {} s ago",
+                leader.holder, leader.renewed_seconds_ago
+            ),
+        ),
+    })
+}
+
+/// Each cause once, with the first text that shows it.
+fn with_causes<'a>(texts: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<String> {
+    let mut causes = Vec::new();
+    let mut problems = Vec::new();
+    for (object, text) in texts {
+        let Some(signature) = explain(text) else { continue };
+        if causes.contains(&signature.id) {
+            continue;
+        }
+        causes.push(signature.id);
+        let denial = explain_denial(text).map(|denial| format!(" ({denial})")).unwrap_or_default();
+        problems.push(format!("{}{}: {}{denial}", signature.id, object, signature.cause));
+    }
+    problems
+}
+
+fn log(seen: &Observed) -> Outcome {
+    known(&seen.operator.log, |lines| {
+        Outcome::of(&with_causes(lines.iter().map(|line| ("", line.as_str()))), "it logs none")
+    })
+}
+
+fn events(seen: &Observed) -> Outcome {
+    known(&seen.operator.events, |events| {
+        let texts = events
+            .iter()
+            .map(|event| (event, format!("{} {}", event.reason, event.message)))
+            .collect::<Vec<_>>();
+        let objects =
+            texts.iter().map(|(event, _)| format!(" on {}", event.object)).collect::<Vec<_>>();
+        let pairs =
+            objects.iter().zip(&texts).map(|(object, (_, text))| (object.as_str(), text.as_str()));
+        Outcome::of(&with_causes(pairs), "none has")
+    })
+}
+
+fn name(object: &Value) -> &str {
+    object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Conditions that are not true: which, since when, what the operator says of it, and what is known about that.
+fn untrue(object: &Value, seen: &Observed) -> Vec<String> {
+    let now = Timestamp::from_second(seen.now).unwrap_or_default();
+    let tell = |condition: &Untrue| {
+        let said = condition.said.as_str();
+        let cause =
+            explain(said).map(|signature| format!(" ({}: {})", signature.id, signature.cause));
+        let denial = explain_denial(said).map(|denial| format!(" ({denial})"));
+        format!(
+            "{}{}{}{}",
+            condition.in_words(now),
+            cause.unwrap_or_default(),
+            denial.unwrap_or_default(),
+            mended(condition, seen).unwrap_or_default()
+        )
+    };
+    condition::untrue(object).iter().map(tell).collect()
+}
+
+/// What the operator was denied, where its role allows everything now: what it says is what it found then.
+fn mended(condition: &Untrue, seen: &Observed) -> Option<&'static str> {
+    let is_denial = ["AuthCheckFailed", "UnauthorizedOperation", "AccessDenied", "not authorized"]
+        .iter()
+        .any(|text| condition.said.contains(text));
+    (is_denial && matches!(identity::controller_role(seen), Outcome::Pass(_))).then_some(
+        " (its role now has all required permissions, see IA-11; the operator checks again on its \
+         own and then updates the condition)",
+    )
+}
+
+fn node_classes(seen: &Observed) -> Outcome {
+    known(&seen.kubernetes.node_classes, |classes| {
+        let problems = classes
+            .iter()
+            .filter(|class| !is_ready(class))
+            .map(|class| {
+                let why = untrue(class, seen);
+                let why = if why.is_empty() {
+                    "it has no conditions yet".to_owned()
+                } else {
+                    why.join(", ")
+                };
+                format!("{}: {why}", name(class))
+            })
+            .collect::<Vec<_>>();
+        Outcome::of(&problems, format!("{} are", classes.len()))
+    })
+}
+
+fn node_pools(seen: &Observed) -> Outcome {
+    known(&seen.kubernetes.node_pools, |pools| {
+        let mut problems = Vec::new();
+        for pool in pools {
+            if !is_ready(pool) {
+                problems.push(format!(
+                    "{} is not ready: {}",
+                    name(pool),
+                    untrue(pool, seen).join(", ")
+                ));
+            }
+            if let Some(paused) = planning_paused(pool) {
+                let now = Timestamp::from_second(seen.now).unwrap_or_default();
+                problems.push(format!("{}: {}", name(pool), paused.in_words(now)));
+            }
+            let limits = pool.pointer("/spec/limits").and_then(Value::as_object);
+            for (resource, limit) in limits.into_iter().flatten() {
+                let used = pool.pointer("/status/resources").and_then(|used| used.get(resource));
+                let number = |value: &Value| {
+                    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                    text.parse::<Quantity>().ok()
+                };
+                if let (Some(used), Some(limit)) = (used.and_then(number), number(limit))
+                    && used >= limit
+                {
+                    problems.push(format!("{} is at its limit of {resource}", name(pool)));
+                }
+            }
+        }
+        Outcome::of(&problems, format!("{} are", pools.len()))
+    })
+}
+
+/// The operator gives up on an instance then.
+const REGISTRATION_SECONDS: i64 = 15 * 60;
+
+fn registration(seen: &Observed) -> Outcome {
+    known(&seen.kubernetes.node_claims, |claims| {
+        let mut problems = Vec::new();
+        for claim in claims {
+            let made = claim
+                .pointer("/metadata/creationTimestamp")
+                .and_then(Value::as_str)
+                .and_then(|text| text.parse::<Timestamp>().ok());
+            let age = made.map_or(0, |made| seen.now - made.as_second());
+            let registered = claim
+                .pointer("/status/conditions")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+                .any(|one| {
+                    one["type"].as_str() == Some("Registered")
+                        && one["status"].as_str() == Some("True")
+                });
+            // A third of the time is more than any healthy node needs.
+            if !registered && age > REGISTRATION_SECONDS / 3 {
+                problems.push(format!(
+                    "NodeClaim {} has not become a node after {} minutes",
+                    name(claim),
+                    age / 60
+                ));
+            }
+        }
+        for instance in seen.compute.instances.known().into_iter().flatten() {
+            if let Some(signature) = instance.state_reason.as_deref().and_then(explain) {
+                problems.push(format!("{}: {} ({})", instance.id, signature.cause, signature.id));
+            }
+        }
+        Outcome::of(&problems, format!("{} NodeClaims", claims.len()))
+    })
+}

@@ -1,0 +1,51 @@
+//! Objects that bear the installation's label, also those that the settings do not ask for: what an earlier run made under other settings, or another version.
+
+use futures::future::try_join_all;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Service, ServiceAccount};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::core::ApiResource;
+
+use crate::kubernetes::client::{Cluster, KubeError};
+use crate::kubernetes::object::Object;
+use crate::ownership::INSTALL_ID;
+
+/// Every type that an operator's chart has had, those that pods hang on first, and CRDs. NodePools and EC2NodeClasses are not in it: nodes hang on them.
+pub fn types() -> [ApiResource; 9] {
+    [
+        ApiResource::erase::<Deployment>(&()),
+        ApiResource::erase::<PodDisruptionBudget>(&()),
+        ApiResource::erase::<Service>(&()),
+        ApiResource::erase::<RoleBinding>(&()),
+        ApiResource::erase::<ClusterRoleBinding>(&()),
+        ApiResource::erase::<Role>(&()),
+        ApiResource::erase::<ClusterRole>(&()),
+        ApiResource::erase::<ServiceAccount>(&()),
+        ApiResource::erase::<CustomResourceDefinition>(&()),
+    ]
+}
+
+/// Looks for them.
+pub async fn read(cluster: &Cluster, install_id: &str) -> Result<Vec<Object>, KubeError> {
+    let labels = format!("{INSTALL_ID}={install_id}");
+    let types = types();
+    let lists = types.iter().map(|resource| async {
+        match cluster.labelled(resource, &labels).await {
+            Ok(keys) => Ok(keys),
+            // Whoever may not list them still knows those that the settings ask for.
+            Err(error) if error.is_denied() => {
+                tracing::debug!("{error}: objects of earlier settings are not searched for");
+                Ok(Vec::new())
+            }
+            Err(error) => Err(error),
+        }
+    });
+    let found = try_join_all(lists).await?;
+    let objects = types
+        .iter()
+        .zip(found)
+        .flat_map(|(resource, keys)| keys.into_iter().map(move |key| Object::at(resource, &key)));
+    Ok(objects.collect())
+}

@@ -1,0 +1,327 @@
+//! What a step does, as a value: everything that it takes is in it, so that carrying it out needs no choice.
+
+use serde::Serialize;
+use tenon_iam_policies::Document;
+
+use crate::desired::{
+    AccessEntry, Association, FargateProfile, Profile, Provider, Queue, Role, Rule,
+};
+use crate::kubernetes::aws_auth::Mapping;
+use crate::kubernetes::helm;
+use crate::kubernetes::lease::Place;
+use crate::kubernetes::object::Object;
+use crate::ownership::Tags;
+
+/// What exactly is done.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Action {
+    /// Make a role, or bring it to what it should be.
+    EnsureRole {
+        /// What it should be.
+        role: Role,
+        /// What is different.
+        changes: RoleChanges,
+    },
+    /// Remove a role of ours that is no longer wanted.
+    DeleteRole {
+        /// Its name.
+        name: String,
+    },
+    /// Make an instance profile, or put its role into it.
+    EnsureProfile {
+        /// What it should be.
+        profile: Profile,
+        /// It is not there yet.
+        create: bool,
+        /// Another role in it.
+        replaces: Option<String>,
+    },
+    /// Make the service-linked role of EC2 Spot.
+    CreateSpotRole,
+    /// Make an identity provider, or let it take our audience.
+    EnsureProvider {
+        /// What it should be.
+        provider: Provider,
+        /// It is not there yet.
+        create: bool,
+    },
+    /// Let nodes in by the ConfigMap `aws-auth`.
+    MapRole(Mapping),
+    /// Take our element out of the ConfigMap `aws-auth`.
+    UnmapRole,
+    /// Make a Fargate profile.
+    CreateFargate {
+        /// What it should be.
+        profile: FargateProfile,
+        /// One is there that can't be changed: remove it first.
+        replace: bool,
+    },
+    /// Remove a Fargate profile of ours that is no longer wanted.
+    DeleteFargate {
+        /// Its name.
+        name: String,
+    },
+    /// Install the Pod Identity agent.
+    InstallAgent,
+    /// Make an association.
+    CreateAssociation(Association),
+    /// Give an association our role.
+    UpdateAssociation {
+        /// Its id.
+        id: String,
+        /// Its ARN.
+        arn: String,
+        /// What it should be.
+        association: Association,
+    },
+    /// Remove an association of ours that is no longer wanted.
+    DeleteAssociation {
+        /// Its id.
+        id: String,
+    },
+    /// Remove an access entry of ours that is no longer wanted.
+    DeleteAccessEntry {
+        /// Its principal.
+        arn: String,
+    },
+    /// Make an access entry.
+    CreateAccessEntry {
+        /// What it should be.
+        entry: AccessEntry,
+        /// One is there, for a role that is no more: remove it first.
+        replace: bool,
+    },
+    /// Make a queue.
+    CreateQueue(Queue),
+    /// Bring a queue to what it should be.
+    UpdateQueue {
+        /// How it is called.
+        url: String,
+        /// What it should be.
+        queue: Queue,
+    },
+    /// Remove a queue that is no longer wanted.
+    DeleteQueue {
+        /// How it is called.
+        url: String,
+        /// Its name.
+        name: String,
+    },
+    /// Make a rule and its target, or bring them to what they should be.
+    EnsureRule {
+        /// What it should be.
+        rule: Rule,
+        /// It is not there yet.
+        create: bool,
+    },
+    /// Remove a rule that is no longer wanted.
+    DeleteRule {
+        /// Its name.
+        name: String,
+        /// Ids of its targets.
+        targets: Vec<String>,
+    },
+    /// Add tags to a subnet or security group.
+    Tag {
+        /// Its id.
+        id: String,
+        /// The tags.
+        tags: Tags,
+    },
+    /// Take our tags off a subnet or security group.
+    Untag {
+        /// Its id.
+        id: String,
+        /// The tags, key and value.
+        tags: Tags,
+    },
+    /// Bring a tag set of an EKS resource to what it should be.
+    TagEks {
+        /// Its ARN.
+        arn: String,
+        /// The tags.
+        tags: Tags,
+    },
+    /// Write a revision of the Helm release.
+    WriteRelease {
+        /// What it holds.
+        record: helm::Record,
+        /// Its number.
+        revision: u32,
+        /// Revisions that count as deployed until then.
+        deployed: Vec<String>,
+        /// Revisions that are too old to be kept.
+        old: Vec<String>,
+    },
+    /// Remove the Helm release's record.
+    DeleteRelease {
+        /// Its namespace.
+        namespace: String,
+        /// Names of the revisions.
+        secrets: Vec<String>,
+    },
+    /// Start one pod of the new version beside the old ones, and see whether it can take over. One that can't is removed.
+    ProveCanary {
+        /// Its Deployment.
+        canary: Object,
+        /// How long it may take to become ready, in seconds.
+        seconds: u64,
+    },
+    /// Wait until all pods of the operator are those of its Deployment as it is.
+    AwaitRollout {
+        /// The Deployment.
+        deployment: Object,
+        /// How long it may take, in seconds.
+        seconds: u64,
+    },
+    /// Remove the canary, and wait until its pod is gone.
+    RemoveCanary {
+        /// Its Deployment.
+        canary: Object,
+    },
+    /// Mark a thing of somebody else's as used.
+    Adopt {
+        /// What it is.
+        what: Adoptee,
+        /// By whom.
+        install_id: String,
+    },
+    /// Take that mark off.
+    Release {
+        /// What it is.
+        what: Adoptee,
+    },
+    /// Add one inline policy to a role of somebody else's.
+    AddPolicy {
+        /// Name of the role.
+        role: String,
+        /// Name of the policy.
+        name: String,
+        /// What it allows.
+        document: Document,
+    },
+    /// Take it away again.
+    RemovePolicy {
+        /// Name of the role.
+        role: String,
+        /// Name of the policy.
+        name: String,
+    },
+    /// Scale Karpenter's Deployment to 0, and remember how many replicas it had.
+    HandOver {
+        /// Where it is.
+        deployment: Object,
+        /// How many it had.
+        replicas: i64,
+        /// To whom.
+        install_id: String,
+        /// How long its pods may take to end, in seconds.
+        seconds: u64,
+    },
+    /// Scale it up again.
+    HandBack {
+        /// Where it is.
+        deployment: Object,
+        /// How many it had.
+        replicas: i64,
+        /// How long its pods may take to be ready, in seconds.
+        seconds: u64,
+    },
+    /// Take our annotations off it.
+    ForgetHandOver {
+        /// Where it is.
+        deployment: Object,
+        /// How many replicas it gets back in the same moment, if it did not get them before.
+        replicas: Option<i64>,
+    },
+    /// Wait until a pod of a Deployment leads.
+    AwaitLeader {
+        /// The Lease.
+        lease: Place,
+        /// Where the Deployment is.
+        deployment: Object,
+        /// How long it may take, in seconds.
+        seconds: u64,
+    },
+    /// Delete a Kubernetes object of ours.
+    Delete(Object),
+    /// Apply a Kubernetes object.
+    Apply(Object),
+    /// Apply a Deployment and start its pods anew, because what they get at admission changed.
+    Restart(Object),
+}
+
+/// A thing in AWS that is somebody else's, and used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Adoptee {
+    /// A role.
+    Role {
+        /// Its name.
+        name: String,
+    },
+    /// A queue.
+    Queue {
+        /// Its name.
+        name: String,
+        /// How it is called.
+        url: String,
+    },
+    /// A rule.
+    Rule {
+        /// Its name.
+        name: String,
+        /// Its ARN.
+        arn: String,
+    },
+}
+
+impl Adoptee {
+    fn name(&self) -> String {
+        let (Self::Role { name } | Self::Queue { name, .. } | Self::Rule { name, .. }) = self;
+        name.clone()
+    }
+
+    /// The call that marks it, and its name.
+    pub fn tagging(&self) -> (&'static str, String) {
+        let call = match self {
+            Self::Role { .. } => "iam:TagRole",
+            Self::Queue { .. } => "sqs:TagQueue",
+            Self::Rule { .. } => "events:TagResource",
+        };
+        (call, self.name())
+    }
+
+    /// The call that takes the mark off, and its name.
+    pub fn untagging(&self) -> (&'static str, String) {
+        let call = match self {
+            Self::Role { .. } => "iam:UntagRole",
+            Self::Queue { .. } => "sqs:UntagQueue",
+            Self::Rule { .. } => "events:UntagResource",
+        };
+        (call, self.name())
+    }
+}
+
+/// What about a role is not as it should be.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a part of the role that differs or not")]
+pub struct RoleChanges {
+    /// It is not there.
+    pub create: bool,
+    /// Its trust policy.
+    pub trust: bool,
+    /// Its boundary.
+    pub boundary: bool,
+    /// Its tags.
+    pub tags: bool,
+    /// Policies to attach.
+    pub attach: Vec<String>,
+    /// Policies to detach.
+    pub detach: Vec<String>,
+    /// Inline policies to write.
+    pub put: Vec<String>,
+    /// Inline policies to remove.
+    pub delete: Vec<String>,
+}

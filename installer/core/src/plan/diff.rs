@@ -1,0 +1,85 @@
+//! The difference between what should be there and what is. Pure: same values, same plan.
+
+mod access;
+mod compute;
+mod identity;
+mod interruption;
+mod network;
+mod objects;
+mod release;
+mod roles;
+
+use std::collections::BTreeSet;
+
+use tenon_iam_policies::Document;
+
+use super::{Plan, Step};
+use crate::desired::Desired;
+use crate::observe::world::World;
+use crate::ownership::{Installation, Tags};
+
+pub use objects::{CANARY_GOES, step_id};
+pub use roles::{calls, changes};
+
+/// What has to be done, or everything that stands in the way: things under our names that aren't ours. Then nothing at all is done.
+pub fn diff(desired: &Desired, world: &World) -> Result<Plan, Vec<String>> {
+    let mut differ = Differ { desired, world, plan: Plan::default(), conflicts: Vec::new() };
+    let node_role_is_new = differ.role("node-role", &desired.node_role);
+    differ.instance_profile();
+    differ.spot_role();
+    differ.role("controller-role", &desired.controller_role);
+    differ.provider();
+    differ.agent();
+    differ.association();
+    differ.access_entry(node_role_is_new);
+    differ.aws_auth();
+    differ.fargate();
+    differ.queue();
+    differ.rules();
+    differ.network();
+    differ.namespace();
+    differ.objects();
+    differ.release();
+    differ.drop_unknown_dependencies();
+    if differ.conflicts.is_empty() { Ok(differ.plan) } else { Err(differ.conflicts) }
+}
+
+struct Differ<'a> {
+    desired: &'a Desired,
+    world: &'a World,
+    plan: Plan,
+    conflicts: Vec<String>,
+}
+
+impl Differ<'_> {
+    fn add(&mut self, step: Step) {
+        self.plan.steps.push(step);
+    }
+
+    /// Whether a thing that exists is ours; if not, it stands in the way.
+    fn owns(&mut self, what: &str, tags: &Tags) -> bool {
+        let owns = self.desired.installation.owns(tags);
+        if !owns {
+            self.conflicts
+                .push(format!("{what} exists, and {}", Installation::owner_in_words(tags)));
+        }
+        owns
+    }
+
+    /// A step waits only for steps of this plan: what needs no step is done already.
+    fn drop_unknown_dependencies(&mut self) {
+        let ids = self.plan.steps.iter().map(|step| step.id.clone()).collect::<BTreeSet<_>>();
+        for step in &mut self.plan.steps {
+            step.depends_on.retain(|id| ids.contains(id));
+        }
+    }
+}
+
+/// Every tag of ours is there with its value; what else is there doesn't matter.
+fn has_tags(live: &Tags, wanted: &Tags) -> bool {
+    wanted.iter().all(|(key, value)| live.get(key) == Some(value))
+}
+
+fn same_document(live: &str, wanted: &Document) -> bool {
+    Document::parse(live).is_ok_and(|live| live.says_the_same_as(wanted))
+}
