@@ -103,7 +103,7 @@ fn of_nodes(scope: &Scope) -> Vec<Filter> {
 }
 
 async fn instances(aws: &Aws, scope: &Scope) -> Result<Vec<Instance>, AwsError> {
-    let found = ec2::node_instances(aws, scope).await?;
+    let found = ec2::node_instances(aws, &scope.cluster_tag(), ec2::Which::Alive).await?;
     let instance = |found: aws_sdk_ec2::types::Instance| {
         Some(Instance {
             claim: tag(found.tags.as_deref(), CLAIM_TAG).unwrap_or_default(),

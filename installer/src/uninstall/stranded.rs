@@ -12,7 +12,7 @@ use kube::api::{DynamicObject, ListParams, PropagationPolicy};
 use kube::core::ApiResource;
 use serde_json::{Value, json};
 use tenon_installer_core::apply::{Context, ec2, iam};
-use tenon_installer_core::aws::{Aws, Calling, IfThere};
+use tenon_installer_core::aws::Aws;
 use tenon_installer_core::desired::Desired;
 use tenon_installer_core::failure::Failure;
 use tenon_installer_core::kubernetes::client::Eviction;
@@ -194,22 +194,7 @@ pub(crate) async fn prove_terminated(
     let end = Instant::now() + at_most;
     let mut gone = 0;
     loop {
-        let found = aws
-            .ec2
-            .describe_instances()
-            .instance_ids(id)
-            .send()
-            .await
-            .calling("ec2:DescribeInstances", id)
-            .if_there()?;
-        let states = found
-            .and_then(|found| found.reservations)
-            .unwrap_or_default()
-            .into_iter()
-            .flat_map(|reservation| reservation.instances.unwrap_or_default())
-            .filter_map(|instance| instance.state.and_then(|state| state.name))
-            .map(|state| state.as_str().to_owned())
-            .collect::<Vec<_>>();
+        let states = observe::ec2::instance_states(aws, id).await?;
         gone = if states.iter().all(|state| state == "terminated") { gone + 1 } else { 0 };
         if gone == 2 {
             return Ok(());

@@ -1,13 +1,14 @@
-//! Subnets, security groups, endpoints, images, instances.
+//! Subnets, security groups, endpoints, images, instances: what EC2 says of them, as the checks judge it.
 
 use std::collections::BTreeMap;
 
 use aws_sdk_ec2::types::{
-    Filter, IpPermission, LocationType, RouteTable, SecurityGroup, VpcAttributeName,
+    Instance, InstanceStateName, IpPermission, RouteTable, SecurityGroup, VpcAttributeName,
     VpcEndpointType,
 };
 use serde_json::json;
-use tenon_installer_core::aws::{Aws, Calling};
+use tenon_installer_core::aws::Aws;
+use tenon_installer_core::observe::ec2::{self, Selection, Which};
 use tenon_installer_core::ownership::DISCOVERY;
 
 use super::super::observed::{
@@ -23,9 +24,8 @@ use super::volumes;
 const QUOTAS: [(&str, &str); 3] =
     [("ec2", "L-1216C47A"), ("ec2", "L-34B43A08"), ("ebs", "L-7A658B76")];
 
-fn filter(name: &str, value: &str) -> Filter {
-    Filter::builder().name(name).values(value).build()
-}
+/// Instance types of the families c, m and r: those of the default NodePool.
+const FAMILIES: [&str; 3] = ["c*", "m*", "r*"];
 
 pub(super) async fn network(sources: &Sources<'_>) -> NetworkView {
     let subnets = subnets(sources).await;
@@ -43,7 +43,7 @@ pub(super) async fn network(sources: &Sources<'_>) -> NetworkView {
         endpoints(aws, &vpc),
         vpc_attribute(aws, &vpc, VpcAttributeName::EnableDnsSupport),
         vpc_attribute(aws, &vpc, VpcAttributeName::EnableDnsHostnames),
-        offerings(aws),
+        ec2::offerings(aws, &FAMILIES),
     );
     NetworkView {
         subnets: Seen::Known(subnets),
@@ -83,31 +83,12 @@ pub async fn subnet_views(aws: &Aws, ids: Vec<String>) -> Result<Vec<SubnetView>
     if ids.is_empty() {
         return Ok(Vec::new());
     }
-    let ec2 = &aws.ec2;
-    let what = ids.join(", ");
-    let found = ec2.describe_subnets().set_subnet_ids(Some(ids)).into_paginator().items().send();
-    let found = found.collect::<Result<Vec<_>, _>>().await.calling("ec2:DescribeSubnets", what)?;
+    let found = ec2::subnets(aws, Selection::Ids(ids)).await?;
     let vpc = found.first().and_then(|subnet| subnet.vpc_id()).unwrap_or_default().to_owned();
-    let tables = async {
-        let pages = ec2
-            .describe_route_tables()
-            .filters(filter("vpc-id", &vpc))
-            .into_paginator()
-            .items()
-            .send();
-        pages.collect::<Result<Vec<_>, _>>().await.calling("ec2:DescribeRouteTables", "*")
-    };
-    let zones = async {
-        ec2.describe_availability_zones()
-            .all_availability_zones(false)
-            .send()
-            .await
-            .calling("ec2:DescribeAvailabilityZones", "*")
-    };
-    let (tables, zones) = tokio::join!(tables, zones);
+    let (tables, zones) = tokio::join!(ec2::route_tables(aws, &vpc), ec2::zones(aws));
     let zones = zones?;
     let kind_of = |zone: &str| {
-        let found = zones.availability_zones().iter().find(|one| one.zone_name() == Some(zone));
+        let found = zones.iter().find(|one| one.zone_name() == Some(zone));
         let kind = found.and_then(|found| found.zone_type()).filter(|kind| !kind.is_empty());
         kind.unwrap_or("availability-zone").to_owned()
     };
@@ -167,9 +148,7 @@ async fn groups(sources: &Sources<'_>) -> Result<Vec<GroupView>, Unread> {
     if ids.is_empty() {
         return Ok(Vec::new());
     }
-    let what = ids.join(", ");
-    let call = sources.aws.ec2.describe_security_groups().set_group_ids(Some(ids)).send().await;
-    let found = call.calling("ec2:DescribeSecurityGroups", what)?;
+    let found = ec2::security_groups(sources.aws, Selection::Ids(ids)).await?;
     let own = facts.cluster.security_group.as_deref().unwrap_or_default();
     let tag = format!("kubernetes.io/cluster/{}", sources.settings.cluster);
     let view = |group: &SecurityGroup| {
@@ -183,7 +162,7 @@ async fn groups(sources: &Sources<'_>) -> Result<Vec<GroupView>, Unread> {
             open_to_cluster: lets_in(group.ip_permissions(), own),
         }
     };
-    Ok(found.security_groups().iter().map(view).collect())
+    Ok(found.iter().map(view).collect())
 }
 
 /// Whether a group's members are let in, at least at the ports of kubelets.
@@ -200,15 +179,7 @@ fn lets_in(rules: &[IpPermission], group: &str) -> bool {
 }
 
 async fn endpoints(aws: &Aws, vpc: &str) -> Result<Vec<EndpointView>, Unread> {
-    let pages = aws
-        .ec2
-        .describe_vpc_endpoints()
-        .filters(filter("vpc-id", vpc))
-        .into_paginator()
-        .items()
-        .send();
-    let found =
-        pages.collect::<Result<Vec<_>, _>>().await.calling("ec2:DescribeVpcEndpoints", "*")?;
+    let found = ec2::endpoints(aws, vpc).await?;
     let last_part = |name: &str| {
         // com.amazonaws.<region>.<service>, in China cn.com.amazonaws.<region>.<service>.
         let after = name.split_once("amazonaws.").map_or(name, |(_, rest)| rest);
@@ -225,43 +196,14 @@ async fn endpoints(aws: &Aws, vpc: &str) -> Result<Vec<EndpointView>, Unread> {
 }
 
 async fn vpc_attribute(aws: &Aws, vpc: &str, attribute: VpcAttributeName) -> Result<bool, Unread> {
-    let is_support = attribute == VpcAttributeName::EnableDnsSupport;
-    let call = aws.ec2.describe_vpc_attribute().vpc_id(vpc).attribute(attribute).send().await;
-    let found = call.calling("ec2:DescribeVpcAttribute", vpc)?;
-    let value = if is_support { found.enable_dns_support() } else { found.enable_dns_hostnames() };
-    value
-        .and_then(aws_sdk_ec2::types::AttributeBooleanValue::value)
-        .ok_or_else(|| "EC2 reports nothing".into())
-}
-
-/// How many types of the families c, m and r each zone offers: those of the default NodePool.
-async fn offerings(aws: &Aws) -> Result<BTreeMap<String, usize>, Unread> {
-    let families =
-        Filter::builder().name("instance-type").values("c*").values("m*").values("r*").build();
-    let pages = aws
-        .ec2
-        .describe_instance_type_offerings()
-        .location_type(LocationType::AvailabilityZone)
-        .filters(families)
-        .into_paginator()
-        .items()
-        .send();
-    let found = pages
-        .collect::<Result<Vec<_>, _>>()
-        .await
-        .calling("ec2:DescribeInstanceTypeOfferings", "*")?;
-    let mut per_zone = BTreeMap::new();
-    for offering in found {
-        *per_zone.entry(offering.location().unwrap_or_default().to_owned()).or_insert(0) += 1;
-    }
-    Ok(per_zone)
+    ec2::vpc_attribute(aws, vpc, attribute).await?.ok_or_else(|| "EC2 reports nothing".into())
 }
 
 pub(super) async fn compute(sources: &Sources<'_>) -> ComputeView {
     let (quotas, instances, launch_templates, images, volume_keys) = tokio::join!(
         quotas(sources),
         instances(sources),
-        launch_templates(sources.aws),
+        ec2::launch_templates_of_account(sources.aws),
         images(sources),
         volumes::keys(sources),
     );
@@ -292,24 +234,10 @@ async fn quotas(sources: &Sources<'_>) -> Result<BTreeMap<String, f64>, Unread> 
 }
 
 async fn instances(sources: &Sources<'_>) -> Result<Vec<InstanceView>, Unread> {
-    let pages = sources
-        .aws
-        .ec2
-        .describe_instances()
-        .filters(filter(
-            &format!("tag:kubernetes.io/cluster/{}", sources.settings.cluster),
-            "owned",
-        ))
-        .filters(filter("tag-key", "karpenter.sh/nodepool"))
-        .into_paginator()
-        .items()
-        .send();
-    let found = pages.collect::<Result<Vec<_>, _>>().await.calling("ec2:DescribeInstances", "*")?;
-    let view = |instance: &aws_sdk_ec2::types::Instance| {
-        let state = instance
-            .state()
-            .and_then(|state| state.name())
-            .map(aws_sdk_ec2::types::InstanceStateName::as_str);
+    let tag = format!("kubernetes.io/cluster/{}", sources.settings.cluster);
+    let found = ec2::node_instances(sources.aws, &tag, Which::All).await?;
+    let view = |instance: &Instance| {
+        let state = instance.state().and_then(|state| state.name()).map(InstanceStateName::as_str);
         let is_over = matches!(state, Some("terminated" | "shutting-down"));
         InstanceView {
             id: instance.instance_id().unwrap_or_default().to_owned(),
@@ -327,14 +255,7 @@ async fn instances(sources: &Sources<'_>) -> Result<Vec<InstanceView>, Unread> {
             }),
         }
     };
-    Ok(found.iter().flat_map(aws_sdk_ec2::types::Reservation::instances).map(view).collect())
-}
-
-async fn launch_templates(aws: &Aws) -> Result<usize, Unread> {
-    let pages = aws.ec2.describe_launch_templates().into_paginator().items().send();
-    let found = pages.collect::<Result<Vec<_>, _>>().await;
-    let found = found.calling("ec2:DescribeLaunchTemplates", "*")?;
-    Ok(found.len())
+    Ok(found.iter().map(view).collect())
 }
 
 /// The SSM parameter behind an alias. Of pinned versions the image's name differs, and only the newest has a parameter of a fixed name.
@@ -390,9 +311,8 @@ async fn images(sources: &Sources<'_>) -> Result<Vec<ImageView>, Unread> {
         };
         let mut view = ImageView { architecture, parameter, id, ..ImageView::default() };
         if let Some(id) = &view.id {
-            let found = sources.aws.ec2.describe_images().image_ids(id).send().await;
-            let found = found.calling("ec2:DescribeImages", id)?;
-            view.name = found.images().first().and_then(|image| image.name()).map(str::to_owned);
+            let found = ec2::images(sources.aws, vec![id.clone()]).await?;
+            view.name = found.into_iter().next().and_then(|image| image.name);
         }
         views.push(view);
     }

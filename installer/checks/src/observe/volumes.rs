@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use aws_sdk_ec2::types::Image;
 use serde_json::{Value, json};
-use tenon_installer_core::aws::{Aws, Calling};
+use tenon_installer_core::aws::Aws;
 use tenon_installer_core::kubernetes::resources;
+use tenon_installer_core::observe::ec2;
 
 use super::super::observed::VolumeKeyView;
 use super::Sources;
@@ -30,16 +31,8 @@ pub(super) async fn keys(sources: &Sources<'_>) -> Result<Vec<VolumeKeyView>, Un
 }
 
 async fn key_of_account(aws: &Aws) -> Result<Option<VolumeKeyView>, Unread> {
-    let call = aws.ec2.get_ebs_encryption_by_default().send().await;
-    let found = call.calling("ec2:GetEbsEncryptionByDefault", "*");
-    let found = found?;
-    if found.ebs_encryption_by_default() != Some(true) {
-        return Ok(None);
-    }
-    let call = aws.ec2.get_ebs_default_kms_key_id().send().await;
-    let found = call.calling("ec2:GetEbsDefaultKmsKeyId", "*")?;
     let of = "every new volume of the account".to_owned();
-    Ok(found.kms_key_id.map(|key| VolumeKeyView { of, key }))
+    Ok(ec2::default_volume_key(aws).await?.map(|key| VolumeKeyView { of, key }))
 }
 
 async fn keys_of_images(sources: &Sources<'_>) -> Result<Vec<VolumeKeyView>, Unread> {
@@ -49,24 +42,17 @@ async fn keys_of_images(sources: &Sources<'_>) -> Result<Vec<VolumeKeyView>, Unr
     if ids.is_empty() {
         return Ok(Vec::new());
     }
-    let ec2 = &sources.aws.ec2;
-    let what = ids.iter().cloned().collect::<Vec<_>>().join(", ");
-    let call = ec2.describe_images().set_image_ids(Some(ids.into_iter().collect())).send().await;
-    let images = call.calling("ec2:DescribeImages", what)?;
+    let images = ec2::images(sources.aws, ids.into_iter().collect()).await?;
     let mut found = Vec::new();
-    for image in images.images() {
+    for image in &images {
         let snapshots = encrypted(image);
         if snapshots.is_empty() {
             continue;
         }
         // Images are described without their keys.
-        let what = snapshots.join(", ");
-        let call = ec2.describe_snapshots().set_snapshot_ids(Some(snapshots)).send().await;
-        let answer = call.calling("ec2:DescribeSnapshots", what);
-        let answer = answer?;
-        let keys = answer.snapshots().iter().filter_map(|one| one.kms_key_id());
+        let keys = ec2::keys_of_snapshots(sources.aws, snapshots).await?;
         let of = format!("image {}", image.image_id().unwrap_or_default());
-        let keys = keys.map(str::to_owned).collect::<BTreeSet<_>>();
+        let keys = keys.into_iter().collect::<BTreeSet<_>>();
         found.extend(keys.into_iter().map(|key| VolumeKeyView { of: of.clone(), key }));
     }
     Ok(found)
