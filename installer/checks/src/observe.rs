@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use tenon_installer_core::aws::Aws;
+use tenon_installer_core::aws::{Aws, AwsError};
 use tenon_installer_core::desired::{self, Desired};
 use tenon_installer_core::observe::facts::{self, Facts};
 use tenon_installer_core::observe::world::{AgentState, World};
@@ -33,9 +33,9 @@ pub struct Sources<'a> {
     /// AWS.
     pub aws: &'a Aws,
     /// Caller and cluster, or why they can't be read.
-    pub facts: Result<&'a Facts, String>,
+    pub facts: Result<&'a Facts, &'a AwsError>,
     /// The cluster, or why it can't be reached.
-    pub target: Result<&'a Target, String>,
+    pub target: Result<&'a Target, &'a Unreached>,
     /// What should be there, or why that can't be said.
     pub desired: Result<&'a Desired, Vec<String>>,
     /// What is there.
@@ -73,8 +73,7 @@ pub async fn observe(sources: &Sources<'_>) -> Observed {
     (seen.compute, seen.iam, seen.kubernetes, seen.operator) = (compute, iam, kubernetes, operator);
     seen.caller.rbac = rbac;
     seen.caller.identity = identity(sources).await;
-    seen.caller.endpoint =
-        sources.target.as_ref().map(|target| target.endpoint.clone()).map_err(Clone::clone).into();
+    seen.caller.endpoint = sources.target.map(|target| target.endpoint.clone()).into();
     (seen.caller.https_proxy, seen.caller.no_proxy) = sources.proxies.clone();
     (seen.queue, seen.rules) = queue::read(sources);
     (seen.queue_key, seen.image) = (key, image.into());
@@ -170,3 +169,4 @@ fn agent(world: Option<&World>, desired: &Result<&Desired, Vec<String>>) -> Seen
 
 pub use ec2::subnet_views;
 pub use iam::gap_in_words;
+pub use unread::Unreached;

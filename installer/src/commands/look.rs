@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use tenon_checks::observe::{Sources, observe};
+use tenon_checks::observe::{Sources, Unreached, observe};
 use tenon_checks::observed::Observed;
-use tenon_installer_core::aws::Aws;
+use tenon_installer_core::aws::{Aws, AwsError};
 use tenon_installer_core::desired::Desired;
 use tenon_installer_core::journal;
 use tenon_installer_core::observe::facts::{self, Facts};
@@ -34,8 +34,8 @@ pub(super) struct Asking {
 pub(super) struct Look {
     settings: Settings,
     aws: Aws,
-    facts: Result<Facts, String>,
-    target: Result<Target, String>,
+    facts: Result<Facts, AwsError>,
+    target: Result<Target, Unreached>,
     desired: Result<Desired, Vec<String>>,
     world: Option<World>,
     plan: Option<Plan>,
@@ -51,16 +51,15 @@ impl Look {
         let aws = Aws::connect(&global.aws(), &settings.region).await;
         let node_role = settings.node_role_name.as_deref();
         let facts = facts::read(&aws, &settings.cluster, &settings.region, node_role).await;
-        let facts = facts.map_err(|error| error.to_string());
         let target = match &facts {
             Ok(facts) => Target::connect(&global.kubeconfig(), &aws, &facts.cluster)
                 .await
-                .map_err(|error| error.in_one_line()),
-            Err(why) => Err(why.clone()),
+                .map_err(Unreached::Target),
+            Err(error) => Err(error.clone().into()),
         };
         let desired = match &facts {
             Ok(facts) => Desired::new(&settings, facts),
-            Err(why) => Err(vec![why.clone()]),
+            Err(error) => Err(vec![error.to_string()]),
         };
         let world = match (&desired, &target) {
             (Ok(desired), Ok(target)) => {
@@ -84,8 +83,8 @@ impl Look {
         observe(&Sources {
             settings: &self.settings,
             aws: &self.aws,
-            facts: self.facts.as_ref().map_err(Clone::clone),
-            target: self.target.as_ref().map_err(Clone::clone),
+            facts: self.facts.as_ref(),
+            target: self.target.as_ref(),
             desired: self.desired.as_ref().map_err(Clone::clone),
             world: self.world.as_ref(),
             plan: self.plan.as_ref(),

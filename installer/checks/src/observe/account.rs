@@ -49,7 +49,7 @@ async fn principal(sources: &Sources<'_>, arn: &str) -> Result<Option<String>, U
 /// Asks IAM about every call of the plan, grouped by resource.
 async fn denied(sources: &Sources<'_>) -> Result<Vec<DeniedView>, Unread> {
     let plan = sources.plan.ok_or("there is no plan")?;
-    let facts = sources.facts.as_ref().map_err(Clone::clone)?;
+    let facts = sources.facts?;
     let mut by_resource: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for needed in plan.caller_actions().into_iter().filter(|one| one.action.contains(':')) {
         let resource =
@@ -104,13 +104,13 @@ pub(super) async fn cluster(sources: &Sources<'_>) -> Seen<ClusterView> {
         version: text(cluster.version()),
         endpoint: text(cluster.endpoint()),
         private_endpoint: vpc.is_some_and(VpcConfigResponse::endpoint_private_access),
-        auto_mode: sources.facts.as_ref().is_ok_and(|facts| facts.cluster.auto_mode),
+        auto_mode: sources.facts.is_ok_and(|facts| facts.cluster.auto_mode),
         authentication_mode: sources
             .facts
             .as_ref()
             .map(|facts| facts.cluster.authentication_mode.clone())
             .unwrap_or_default(),
-        ipv6: sources.facts.as_ref().is_ok_and(|facts| facts.cluster.ipv6),
+        ipv6: sources.facts.is_ok_and(|facts| facts.cluster.ipv6),
         extended_support: cluster
             .upgrade_policy()
             .and_then(|policy| policy.support_type())

@@ -58,7 +58,7 @@ pub(super) async fn network(sources: &Sources<'_>) -> NetworkView {
 /// Ids that the settings name, or the cluster's own.
 fn wanted(sources: &Sources<'_>) -> (Vec<String>, Vec<String>) {
     let settings = sources.settings;
-    let cluster = sources.facts.as_ref().ok().map(|facts| &facts.cluster);
+    let cluster = sources.facts.ok().map(|facts| &facts.cluster);
     let subnets = if settings.subnet_ids.is_empty() {
         cluster.map(|cluster| cluster.subnet_ids.clone()).unwrap_or_default()
     } else {
@@ -73,7 +73,7 @@ fn wanted(sources: &Sources<'_>) -> (Vec<String>, Vec<String>) {
 }
 
 async fn subnets(sources: &Sources<'_>) -> Result<Vec<SubnetView>, Unread> {
-    sources.facts.as_ref().map_err(Clone::clone)?;
+    sources.facts?;
     let (ids, _) = wanted(sources);
     subnet_views(sources.aws, ids).await
 }
@@ -143,7 +143,7 @@ fn class(tables: &[RouteTable], subnet: &str) -> SubnetClass {
 }
 
 async fn groups(sources: &Sources<'_>) -> Result<Vec<GroupView>, Unread> {
-    let facts = sources.facts.as_ref().map_err(Clone::clone)?;
+    let facts = sources.facts?;
     let (_, ids) = wanted(sources);
     if ids.is_empty() {
         return Ok(Vec::new());
@@ -284,7 +284,7 @@ pub(crate) fn parameter(alias: &str, kubernetes: &str, architecture: &str) -> Op
 }
 
 async fn images(sources: &Sources<'_>) -> Result<Vec<ImageView>, Unread> {
-    let facts = sources.facts.as_ref().map_err(Clone::clone)?;
+    let facts = sources.facts?;
     let tenon_installer_core::settings::Defaults::Pair(pair) = &sources.settings.defaults else {
         return Ok(Vec::new());
     };

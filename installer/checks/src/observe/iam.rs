@@ -53,7 +53,7 @@ fn desired<'a>(sources: &'a Sources<'_>) -> Result<&'a Desired, Unread> {
 }
 
 async fn provider(sources: &Sources<'_>) -> Result<Option<Vec<String>>, Unread> {
-    let facts = sources.facts.as_ref().map_err(Clone::clone)?;
+    let facts = sources.facts?;
     let Some(issuer) = &facts.cluster.oidc_issuer else { return Ok(None) };
     let desired = desired(sources)?;
     let arn = desired.scope.oidc_provider_arn(issuer);

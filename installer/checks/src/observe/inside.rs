@@ -36,7 +36,7 @@ pub(super) async fn read(sources: &Sources<'_>) -> Option<Seen<InsideView>> {
 }
 
 async fn probe(sources: &Sources<'_>) -> Result<InsideView, Unread> {
-    let target = sources.target.as_ref().map_err(|why| (*why).clone())?;
+    let target = sources.target?;
     let desired = sources.desired.as_ref().map_err(|why| why.join("; "))?;
     let template = desired.deployment().and_then(|object| object.body.pointer("/spec/template"));
     let template = template.ok_or("the operator's Deployment is not part of the installation")?;

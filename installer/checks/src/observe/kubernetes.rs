@@ -68,9 +68,12 @@ pub(super) async fn list(cluster: &Cluster, resource: &ApiResource) -> Result<Ve
 }
 
 pub(super) async fn read(sources: &Sources<'_>) -> (KubernetesView, Seen<Vec<String>>) {
-    let target = match &sources.target {
+    let target = match sources.target {
         Ok(target) => target,
-        Err(why) => return (unreachable(why), Seen::Unknown(why.clone())),
+        Err(error) => {
+            let why = error.to_string();
+            return (unreachable(&why), Seen::Unknown(why));
+        }
     };
     let cluster = &target.cluster;
     let namespace = &sources.settings.namespace;

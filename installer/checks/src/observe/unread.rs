@@ -5,6 +5,18 @@ use std::fmt;
 use tenon_installer_core::aws::AwsError;
 use tenon_installer_core::failure::Failure;
 use tenon_installer_core::kubernetes::client::KubeError;
+use tenon_installer_core::target::TargetError;
+
+/// Why the cluster can't be reached.
+#[derive(Debug, thiserror::Error)]
+pub enum Unreached {
+    /// It is not known how: caller and cluster can't be read.
+    #[error(transparent)]
+    Facts(#[from] AwsError),
+    /// There is no connection.
+    #[error("{}", .0.in_one_line())]
+    Target(TargetError),
+}
 
 /// A part could not be read. The report says so in words, as [`Seen::Unknown`](crate::observed::Seen::Unknown).
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +49,21 @@ impl Unread {
 impl From<AwsError> for Unread {
     fn from(error: AwsError) -> Self {
         Self::Call(error.into())
+    }
+}
+
+impl From<&AwsError> for Unread {
+    fn from(error: &AwsError) -> Self {
+        error.clone().into()
+    }
+}
+
+impl From<&Unreached> for Unread {
+    fn from(error: &Unreached) -> Self {
+        match error {
+            Unreached::Facts(error) => error.into(),
+            Unreached::Target(_) => Self::of(error),
+        }
     }
 }
 

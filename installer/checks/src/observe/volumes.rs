@@ -36,7 +36,7 @@ async fn key_of_account(aws: &Aws) -> Result<Option<VolumeKeyView>, Unread> {
 }
 
 async fn keys_of_images(sources: &Sources<'_>) -> Result<Vec<VolumeKeyView>, Unread> {
-    let target = sources.target.as_ref().map_err(Clone::clone)?;
+    let target = sources.target?;
     let classes = list(&target.cluster, &resources::node_classes()).await?;
     let ids = classes.iter().flat_map(images_of).collect::<BTreeSet<_>>();
     if ids.is_empty() {
