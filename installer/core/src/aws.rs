@@ -161,7 +161,7 @@ impl AwsError {
     }
 
     /// A thing of that name is there already.
-    pub fn is_there_already(&self) -> bool {
+    pub(crate) fn is_there_already(&self) -> bool {
         self.has_code(&[
             "EntityAlreadyExists",
             "ResourceInUseException",
@@ -172,7 +172,7 @@ impl AwsError {
     }
 
     /// Whether AWS answered with one of these codes.
-    pub fn has_code(&self, codes: &[&str]) -> bool {
+    pub(crate) fn has_code(&self, codes: &[&str]) -> bool {
         self.code.as_deref().is_some_and(|code| codes.contains(&code))
     }
 }

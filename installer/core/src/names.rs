@@ -5,9 +5,9 @@ use sha2::{Digest, Sha256};
 /// Longest name of an IAM role.
 pub const ROLE: usize = 64;
 /// Longest name of an instance profile.
-pub const PROFILE: usize = 128;
+pub(crate) const PROFILE: usize = 128;
 /// Longest name of a Fargate profile.
-pub const FARGATE_PROFILE: usize = 100;
+pub(crate) const FARGATE_PROFILE: usize = 100;
 /// Longest name of an SQS queue.
 pub const QUEUE: usize = 80;
 /// Longest name of an EventBridge rule.

@@ -10,11 +10,11 @@ use crate::names;
 /// Tag and label: the installation's id. The proof of ownership.
 pub const INSTALL_ID: &str = "tenon.sh/install-id";
 /// Tag: made by this program.
-pub const MANAGED_BY: &str = "tenon.sh/managed-by";
+pub(crate) const MANAGED_BY: &str = "tenon.sh/managed-by";
 /// Tag: name of the cluster.
 pub const CLUSTER: &str = "tenon.sh/cluster";
 /// Tag: which part of the installation it is, such as `node-role`.
-pub const COMPONENT: &str = "tenon.sh/component";
+pub(crate) const COMPONENT: &str = "tenon.sh/component";
 /// Tag and annotation: hash of what was asked for, so that a change is seen without comparing everything.
 pub const SPEC_HASH: &str = "tenon.sh/spec-hash";
 /// Tag and annotation: version of the installer that wrote it last.
@@ -74,7 +74,7 @@ impl Installation {
     }
 
     /// Whose thing it is, in words, for a refusal.
-    pub fn owner_in_words(tags: &Tags) -> String {
+    pub(crate) fn owner_in_words(tags: &Tags) -> String {
         match (tags.get(INSTALL_ID), tags.get(CLUSTER)) {
             (Some(id), Some(cluster)) => {
                 format!("it belongs to installation {id} of cluster {cluster}")

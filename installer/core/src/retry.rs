@@ -110,7 +110,10 @@ impl Lag {
 }
 
 /// Calls until it works, the error means something else, or the table's patience is at its end.
-pub async fn until_visible<T, F>(lag: Lag, mut call: impl FnMut() -> F) -> Result<T, AwsError>
+pub(crate) async fn until_visible<T, F>(
+    lag: Lag,
+    mut call: impl FnMut() -> F,
+) -> Result<T, AwsError>
 where
     F: Future<Output = Result<T, AwsError>>,
 {

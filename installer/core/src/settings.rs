@@ -104,7 +104,7 @@ pub enum Defaults {
 
 impl Defaults {
     /// Whether spot instances may come of these NodePools. A pool that does not say launches on demand only.
-    pub fn may_use_spot(&self) -> bool {
+    pub(crate) fn may_use_spot(&self) -> bool {
         match self {
             Self::None => false,
             Self::Pair(pair) => pair.capacity_types.contains(&CapacityType::Spot),
@@ -407,7 +407,7 @@ fn manifest_problem(body: &Value) -> Option<String> {
 }
 
 /// What the kubeconfig's context says about cluster and region: EKS names contexts and clusters by ARN, eksctl `<user>@<name>.<region>.eksctl.io`.
-pub fn infer_from_context(context: &str) -> Inferred {
+pub(crate) fn infer_from_context(context: &str) -> Inferred {
     if let Some(rest) = context.strip_prefix("arn:") {
         let parts = rest.splitn(5, ':').collect::<Vec<_>>();
         if let [_, "eks", region, _, resource] = parts[..]

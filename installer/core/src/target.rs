@@ -86,7 +86,7 @@ pub struct Target {
 }
 
 /// Whether the user named a kubeconfig.
-pub fn has_kubeconfig(options: &KubeconfigOptions) -> bool {
+pub(crate) fn has_kubeconfig(options: &KubeconfigOptions) -> bool {
     options.context.is_some() || options.files.as_ref().is_some_and(|files| !files.is_empty())
 }
 

@@ -102,7 +102,7 @@ fn since<'a>(body: &'a Value, kind: &str) -> Option<&'a str> {
 }
 
 /// Waits until a CRD is served.
-pub async fn established(cluster: &Cluster, crd: &Object) -> Result<(), Failure> {
+pub(crate) async fn established(cluster: &Cluster, crd: &Object) -> Result<(), Failure> {
     until(
         &format!("{} to be served", crd.name),
         Duration::from_mins(1),
@@ -164,7 +164,7 @@ pub async fn pods_in_trouble(cluster: &Cluster, object: &Object) -> Option<Strin
 }
 
 /// The same, if one of them ends again and again.
-pub async fn pods_that_crash(cluster: &Cluster, object: &Object) -> Option<String> {
+pub(crate) async fn pods_that_crash(cluster: &Cluster, object: &Object) -> Option<String> {
     let crashes = |pod: &Pod| {
         let status = pod.status.as_ref();
         let containers = status.and_then(|status| status.container_statuses.as_deref());

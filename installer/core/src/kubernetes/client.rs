@@ -26,7 +26,7 @@ use crate::audit::Audit;
 use crate::plugin::PluginError;
 
 /// Owner of the fields that the installer writes.
-pub const FIELD_MANAGER: &str = "tenon";
+pub(crate) const FIELD_MANAGER: &str = "tenon";
 
 /// A call to Kubernetes failed.
 #[derive(Debug, thiserror::Error)]
@@ -102,12 +102,12 @@ impl KubeError {
     }
 
     /// Somebody changed the object in between, or it exists already.
-    pub fn is_conflict(&self) -> bool {
+    pub(crate) fn is_conflict(&self) -> bool {
         self.code() == Some(409)
     }
 
     /// The server is overloaded, starting, or not reached.
-    pub fn is_overload(&self) -> bool {
+    pub(crate) fn is_overload(&self) -> bool {
         match self.code() {
             Some(code) => matches!(code, 429 | 500..=599),
             None => {
@@ -135,7 +135,7 @@ const CONNECT: Duration = Duration::from_secs(30);
 
 /// A configuration whose client gives up an API server that does not answer. It speaks HTTP/1, so each connection carries one call at a time, and one that is given
 /// up is closed. The installer watches nothing and follows no logs: no call is meant to be silent for long.
-pub fn with_deadline(mut config: Config) -> Config {
+pub(crate) fn with_deadline(mut config: Config) -> Config {
     config.connect_timeout = Some(CONNECT);
     config.read_timeout = Some(SILENCE);
     // Else the time for which a connection was not used would count.
@@ -343,7 +343,7 @@ impl Cluster {
     }
 
     /// The same, for another owner of fields.
-    pub async fn apply_as(&self, object: &Object, manager: &str) -> Result<(), KubeError> {
+    pub(crate) async fn apply_as(&self, object: &Object, manager: &str) -> Result<(), KubeError> {
         let params = PatchParams::apply(manager).force();
         self.api(&object.resource, object.namespace.as_deref())
             .patch(&object.name, &params, &Patch::Apply(&object.body))
@@ -444,7 +444,7 @@ impl Cluster {
     }
 
     /// Reads many objects at once.
-    pub async fn get_all(
+    pub(crate) async fn get_all(
         &self,
         objects: &[(ApiResource, Key)],
     ) -> Result<Vec<(Key, Value)>, KubeError> {

@@ -9,7 +9,7 @@ use super::merge_patch::merged;
 use super::object::annotation;
 
 /// Annotation: what a frozen NodePool was like before.
-pub const FROZEN: &str = "tenon.sh/frozen";
+pub(crate) const FROZEN: &str = "tenon.sh/frozen";
 
 /// What a NodePool was like before it was frozen.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -19,7 +19,7 @@ struct Before {
 }
 
 /// Whether a NodePool is frozen.
-pub fn is_frozen(pool: &Value) -> bool {
+pub(crate) fn is_frozen(pool: &Value) -> bool {
     annotation(pool, FROZEN).is_some()
 }
 

@@ -27,13 +27,13 @@ use crate::settings::values::Values;
 /// Name of the release.
 pub const RELEASE: &str = "tenon";
 /// What Helm writes into `app.kubernetes.io/managed-by`, and expects there.
-pub const MANAGED_BY: &str = "Helm";
+pub(crate) const MANAGED_BY: &str = "Helm";
 /// Who owns the fields that the chart renders, so that Helm may change them later.
-pub const FIELD_MANAGER: &str = "helm";
+pub(crate) const FIELD_MANAGER: &str = "helm";
 /// Type of the Secrets.
 const SECRET_TYPE: &str = "helm.sh/release.v1";
 /// How many revisions are kept, as Helm does.
-pub const KEPT: usize = 10;
+pub(crate) const KEPT: usize = 10;
 
 const CHART: &str = include_str!("../../../../charts/tenon/Chart.yaml");
 const VALUES: &str = include_str!("../../../../charts/tenon/values.yaml");

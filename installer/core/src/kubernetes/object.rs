@@ -126,7 +126,7 @@ impl Object {
 
     /// The object as a Helm release owns it, and our marks alone. The first says whose it is, the second what it was made from: if only the first was written,
     /// the object differs from what it should be, and the next run writes both.
-    pub fn by_owner(&self) -> (Self, Self) {
+    pub(crate) fn by_owner(&self) -> (Self, Self) {
         let mut of_chart = self.clone();
         if let Some(annotations) = of_chart.body["metadata"]["annotations"].as_object_mut() {
             annotations.retain(|key, _| key != SPEC_HASH && key != VERSION);

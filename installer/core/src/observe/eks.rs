@@ -7,7 +7,11 @@ use super::world::{AccessEntryState, AssociationState, FargateState};
 use crate::aws::{Aws, AwsError, Calling, IfThere};
 
 /// An add-on's status.
-pub async fn addon(aws: &Aws, cluster: &str, name: &str) -> Result<Option<String>, AwsError> {
+pub(crate) async fn addon(
+    aws: &Aws,
+    cluster: &str,
+    name: &str,
+) -> Result<Option<String>, AwsError> {
     let call = aws.eks.describe_addon().cluster_name(cluster).addon_name(name).send().await;
     let found = call
         .calling("eks:DescribeAddon", format!("addon {name} of cluster {cluster}"))

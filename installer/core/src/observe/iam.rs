@@ -10,7 +10,7 @@ use crate::aws::{Aws, AwsError, Calling, IfThere};
 use crate::ownership::Tags;
 
 /// The service-linked role of EC2 Spot.
-pub const SPOT_ROLE: &str = "AWSServiceRoleForEC2Spot";
+pub(crate) const SPOT_ROLE: &str = "AWSServiceRoleForEC2Spot";
 
 /// Reads roles by name, with everything that hangs on them.
 pub async fn roles(aws: &Aws, names: &[String]) -> Result<BTreeMap<String, RoleState>, AwsError> {

@@ -53,7 +53,7 @@ impl Document {
     }
 
     /// The document as JSON without what is at the paths that `leave_out` names.
-    pub fn to_json_without(&self, leave_out: &impl Fn(&str) -> bool) -> Value {
+    pub(crate) fn to_json_without(&self, leave_out: &impl Fn(&str) -> bool) -> Value {
         self.json_at("", leave_out)
     }
 
@@ -80,7 +80,7 @@ impl Document {
     }
 
     /// The line of the value at a path such as `network.subnetIds[1]`, or of the nearest thing around it that is there.
-    pub fn line_of(&self, path: &str) -> Option<u64> {
+    pub(crate) fn line_of(&self, path: &str) -> Option<u64> {
         let mut here = self;
         for part in path.split(['.', '[']).filter(|part| !part.is_empty()) {
             let next = match &here.node {

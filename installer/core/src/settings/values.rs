@@ -420,12 +420,12 @@ impl Values {
     }
 
     /// Name of the objects.
-    pub fn fullname(&self) -> &str {
+    pub(crate) fn fullname(&self) -> &str {
         if self.fullname_override.is_empty() { "karpenter" } else { &self.fullname_override }
     }
 
     /// Value of `app.kubernetes.io/name`.
-    pub fn app_name(&self) -> &str {
+    pub(crate) fn app_name(&self) -> &str {
         if self.name_override.is_empty() { "karpenter" } else { &self.name_override }
     }
 
