@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::settings::SettingArgs;
+use super::settings::InstallationArgs;
 
 /// `tenon bundle`
 #[derive(Debug, Args)]
 pub struct BundleArgs {
-    /// What is asked for.
+    /// Which installation.
     #[command(flatten)]
-    pub settings: SettingArgs,
+    pub installation: InstallationArgs,
     /// Directory to create; it must not exist
     #[arg(long, default_value = "tenon-bundle", value_name = "DIR")]
     pub directory: PathBuf,

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::preflight::CheckArgs;
-use super::settings::SettingArgs;
+use super::settings::InstallationArgs;
 
 /// `tenon doctor`
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// What is asked for.
+    /// Which installation.
     #[command(flatten)]
-    pub settings: SettingArgs,
+    pub installation: InstallationArgs,
     /// Which checks.
     #[command(flatten)]
     pub checks: CheckArgs,

@@ -2,12 +2,12 @@
 
 use clap::Args;
 
-use super::settings::SettingArgs;
+use super::settings::InstallationArgs;
 
 /// `tenon freeze`, `tenon unfreeze`
 #[derive(Debug, Args)]
 pub struct FreezeArgs {
-    /// What was asked for; default: what the installation recorded.
+    /// Which installation.
     #[command(flatten)]
-    pub settings: SettingArgs,
+    pub installation: InstallationArgs,
 }

@@ -3,14 +3,14 @@
 use clap::Args;
 
 use super::moving::MoveArgs;
-use super::settings::SettingArgs;
+use super::settings::InstallationArgs;
 
 /// `tenon rollback`
 #[derive(Debug, Args)]
 pub struct RollbackArgs {
-    /// What was asked for; default: what the installation recorded.
+    /// Which installation.
     #[command(flatten)]
-    pub settings: SettingArgs,
+    pub installation: InstallationArgs,
     /// Roll back to this Helm revision; default: the previous one, or, after an unfinished upgrade,
     /// the one from which it started
     #[arg(long, value_name = "N")]

@@ -7,9 +7,9 @@ use tenon_installer_core::settings::config::{
     Architecture, Authorization, CapacityType, Discovery, Host, IdentityMode, ProfileMode,
 };
 
-/// Where settings come from, for the commands that need all of them. Each flag wins over the file.
+/// Which installation a command is about. Its settings are those that it recorded, unless a file is named; without a record, its objects are found by their names.
 #[derive(Debug, Clone, Default, Args)]
-pub struct SettingArgs {
+pub struct InstallationArgs {
     /// Settings file
     #[arg(
         short = 'f',
@@ -26,12 +26,30 @@ pub struct SettingArgs {
     /// Prefix of the names of all AWS resources
     #[arg(long, value_name = "TEXT", help_heading = "Settings")]
     pub name_prefix: Option<String>,
-    /// ARN of the permissions boundary for the roles
-    #[arg(long, value_name = "ARN", help_heading = "Settings")]
-    pub permissions_boundary: Option<String>,
     /// Path of the roles; default `/tenon/<cluster>/`
     #[arg(long, value_name = "PATH", help_heading = "Settings")]
     pub role_path: Option<String>,
+    /// Namespace of the operator
+    #[arg(long, value_name = "NAME", help_heading = "Settings")]
+    pub namespace: Option<String>,
+}
+
+impl InstallationArgs {
+    /// The same as flags of a command that accepts all settings.
+    pub fn settings(&self) -> SettingArgs {
+        SettingArgs { installation: self.clone(), ..SettingArgs::default() }
+    }
+}
+
+/// All settings, for the commands that plan with them. Each flag wins over the file.
+#[derive(Debug, Clone, Default, Args)]
+pub struct SettingArgs {
+    /// File and names.
+    #[command(flatten)]
+    pub installation: InstallationArgs,
+    /// ARN of the permissions boundary for the roles
+    #[arg(long, value_name = "ARN", help_heading = "Settings")]
+    pub permissions_boundary: Option<String>,
     /// Mechanism by which the operator's pods get their role
     #[arg(long, value_enum, value_name = "MODE", help_heading = "Settings")]
     pub identity: Option<IdentityMode>,
@@ -68,9 +86,6 @@ pub struct SettingArgs {
     /// Security groups for nodes; default: the cluster's own
     #[arg(long, value_delimiter = ',', value_name = "ID,…", help_heading = "Settings")]
     pub security_groups: Vec<String>,
-    /// Namespace of the operator
-    #[arg(long, value_name = "NAME", help_heading = "Settings")]
-    pub namespace: Option<String>,
     /// Image of the operator, without tag
     #[arg(long, value_name = "REPOSITORY", help_heading = "Settings")]
     pub image: Option<String>,
@@ -119,4 +134,29 @@ pub struct SettingArgs {
     /// Tag for all AWS resources (may be repeated)
     #[arg(long = "tag", value_name = "KEY=VALUE", help_heading = "Settings")]
     pub tags: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use crate::cli::Cli;
+
+    #[test]
+    fn commands_on_an_installation_accept_what_finds_it_and_no_other_settings() {
+        let parses = |command: &str, flags: &[&str]| {
+            let line = ["tenon", command].into_iter().chain(flags.iter().copied());
+            Cli::try_parse_from(line).is_ok()
+        };
+        for command in
+            ["freeze", "unfreeze", "status", "doctor", "bundle", "rollback", "uninstall", "sweep"]
+        {
+            let found = ["-f", "tenon.yaml", "--name-prefix", "x", "--namespace", "y"];
+            assert!(parses(command, &found), "{command}");
+            for flags in [&["--replicas", "1"][..], &["--no-defaults"], &["--set", "a=b"]] {
+                assert!(!parses(command, flags), "{command} {flags:?}");
+                assert!(parses("plan", flags), "{flags:?}");
+            }
+        }
+    }
 }

@@ -5,14 +5,14 @@ use std::time::Duration;
 use clap::Args;
 
 use super::duration::parse_duration;
-use super::settings::SettingArgs;
+use super::settings::InstallationArgs;
 
 /// `tenon status`
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// What is asked for; default: what the installation recorded.
+    /// Which installation.
     #[command(flatten)]
-    pub settings: SettingArgs,
+    pub installation: InstallationArgs,
     /// Wait until the operator, the EC2NodeClasses and the NodePools are ready
     #[arg(long)]
     pub wait: bool,

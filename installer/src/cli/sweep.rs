@@ -5,14 +5,14 @@ use std::time::Duration;
 use clap::Args;
 
 use super::duration::parse_duration;
-use super::settings::SettingArgs;
+use super::settings::InstallationArgs;
 
 /// `tenon sweep`
 #[derive(Debug, Args)]
 pub struct SweepArgs {
-    /// What was asked for: names and paths, where they are not the default ones.
+    /// Which installation.
     #[command(flatten)]
-    pub settings: SettingArgs,
+    pub installation: InstallationArgs,
     /// Remove without confirmation; without this flag and without a terminal, nothing is removed
     #[arg(short, long, env = "TENON_YES", hide_env_values = true, value_parser = clap::builder::FalseyValueParser::new(), default_value = "", num_args = 0, default_missing_value = "true")]
     pub yes: bool,

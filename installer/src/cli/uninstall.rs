@@ -5,15 +5,15 @@ use std::time::Duration;
 use clap::Args;
 
 use super::duration::parse_duration;
-use super::settings::SettingArgs;
+use super::settings::InstallationArgs;
 
 /// `tenon uninstall`
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag that is given or not")]
 pub struct UninstallArgs {
-    /// What was asked for; default: what the installation recorded.
+    /// Which installation.
     #[command(flatten)]
-    pub settings: SettingArgs,
+    pub installation: InstallationArgs,
     /// Don't ask for confirmation
     #[arg(short, long, env = "TENON_YES", hide_env_values = true, value_parser = clap::builder::FalseyValueParser::new(), default_value = "", num_args = 0, default_missing_value = "true")]
     pub yes: bool,

@@ -18,8 +18,9 @@ pub async fn run(
     args: &BundleArgs,
     printer: &Printer,
 ) -> Result<u8, ExpectedError> {
-    let source = source(&args.settings)?;
-    let session = Box::pin(Session::open(global, &args.settings, source, Fallback::Record)).await?;
+    let settings = args.installation.settings();
+    let source = source(&settings)?;
+    let session = Box::pin(Session::open(global, &settings, source, Fallback::Record)).await?;
     session.introduce(*printer);
     let plan = session.plan().ok();
     let seen = Box::pin(observe_session(

@@ -51,15 +51,15 @@ async fn look(
     printer: &Printer,
 ) -> Result<Observed, ExpectedError> {
     let asking = args.checks.asking(true);
-    let session =
-        Session::open(global, &args.settings, source(&args.settings)?, Fallback::Record).await;
+    let settings = args.installation.settings();
+    let session = Session::open(global, &settings, source(&settings)?, Fallback::Record).await;
     if let Ok(session) = session {
         session.introduce(*printer);
         let plan = session.plan().ok();
         return Ok(observe_session(&session, plan.as_ref(), asking).await);
     }
     let inferred = target::infer(&global.kubeconfig());
-    let settings = resolve(source(&args.settings)?, global, &args.settings, &inferred)?;
+    let settings = resolve(source(&settings)?, global, &settings, &inferred)?;
     let look = Look::at(global, settings).await;
     Ok(look.observe(asking).await)
 }

@@ -19,9 +19,9 @@ pub async fn run(
     printer: &Printer,
     cleanup: &Cleanup,
 ) -> Result<u8, ExpectedError> {
+    let settings = args.installation.settings();
     let session =
-        Box::pin(Session::open(global, &args.settings, source(&args.settings)?, Fallback::Record))
-            .await?;
+        Box::pin(Session::open(global, &settings, source(&settings)?, Fallback::Record)).await?;
     session.introduce(*printer);
     let operation = if thaw { "unfreeze" } else { "freeze" };
     let _lock = session.lock(global, operation, cleanup).await?;

@@ -46,7 +46,10 @@ pub async fn run(
     cleanup: &Cleanup,
 ) -> Result<u8, ExpectedError> {
     let saved = args.plan.as_deref().map(SavedPlan::read).transpose()?;
-    let asks = !args.yes && global.may_ask() && args.settings.file.is_none() && saved.is_none();
+    let asks = !args.yes
+        && global.may_ask()
+        && args.settings.installation.file.is_none()
+        && saved.is_none();
     let source = match &saved {
         Some(saved) => Source::recorded(saved.config.clone()),
         None if asks => Box::pin(ask(global, args, printer)).await?,

@@ -30,7 +30,7 @@ pub async fn run(
     let target = session.target_json();
     shown_plan::print(*printer, &target, &plan, &session.outlook(&plan).await?);
     if let Some(out) = &args.out {
-        let directory = args.settings.file.as_deref().and_then(Path::parent);
+        let directory = args.settings.installation.file.as_deref().and_then(Path::parent);
         let directory = directory.unwrap_or(Path::new(""));
         let config = &session.settings.config;
         SavedPlan::new(&plan, target, config, directory, clock::now()).write(out)?;

@@ -19,10 +19,24 @@ fn page() -> String {
          ## Global options\n\n",
     );
     options(&mut page, root.get_arguments().filter(|arg| arg.is_global_set()));
+    let plan = root.find_subcommand("plan").expect("it accepts all settings");
+    page.push_str(
+        "\n## Settings options\n\n\
+         The commands that plan with the settings accept all of these options. Each takes \
+         precedence over the same field of the settings file.\n\n",
+    );
+    options(&mut page, plan.get_arguments().filter(|arg| is_setting(arg)));
     for command in root.get_subcommands() {
         section(&mut page, command, "tenon");
     }
     page
+}
+
+/// An option that only commands with all settings have.
+const OF_ALL_SETTINGS: &str = "set";
+
+fn is_setting(arg: &Arg) -> bool {
+    arg.get_help_heading() == Some("Settings")
 }
 
 fn section(page: &mut String, command: &Command, parent: &str) {
@@ -36,7 +50,13 @@ fn section(page: &mut String, command: &Command, parent: &str) {
     if !aliases.is_empty() {
         let _ = write!(page, "Also `{parent} {}`.\n\n", aliases.join("`, `"));
     }
-    options(page, command.get_arguments().filter(|arg| !arg.is_global_set()));
+    let own = command.get_arguments().filter(|arg| !arg.is_global_set());
+    if command.get_arguments().any(|arg| arg.get_id() == OF_ALL_SETTINGS) {
+        page.push_str("Accepts the [settings options](#settings-options).\n\n");
+        options(page, own.filter(|arg| !is_setting(arg)));
+    } else {
+        options(page, own);
+    }
     for command in command.get_subcommands() {
         section(page, command, &name);
     }

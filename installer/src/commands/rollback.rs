@@ -31,9 +31,9 @@ pub async fn run(
     printer: &Printer,
     cleanup: &Cleanup,
 ) -> Result<u8, ExpectedError> {
-    let given = source(&args.settings)?;
-    let connection =
-        Box::pin(Connection::open(global, &args.settings, given, Fallback::Record)).await?;
+    let settings = args.installation.settings();
+    let given = source(&settings)?;
+    let connection = Box::pin(Connection::open(global, &settings, given, Fallback::Record)).await?;
     let at_once = args.how.yes && !args.how.dry_run;
     let lock =
         if at_once { Some(connection.lock(global, "rollback", cleanup).await?) } else { None };

@@ -63,7 +63,7 @@ pub(super) fn observe_failed(failure: impl Into<Failure>) -> ExpectedError {
 
 /// The settings file, if one is named.
 pub(super) fn source(args: &SettingArgs) -> Result<Source, ExpectedError> {
-    Ok(args.file.as_deref().map(Source::read).transpose()?.unwrap_or_default())
+    Ok(args.installation.file.as_deref().map(Source::read).transpose()?.unwrap_or_default())
 }
 
 /// The cluster is found and reached; nothing was looked at yet.

@@ -72,9 +72,9 @@ pub async fn run(
     args: &StatusArgs,
     printer: &Printer,
 ) -> Result<u8, ExpectedError> {
+    let settings = args.installation.settings();
     let mut session =
-        Box::pin(Session::open(global, &args.settings, source(&args.settings)?, Fallback::Record))
-            .await?;
+        Box::pin(Session::open(global, &settings, source(&settings)?, Fallback::Record)).await?;
     session.introduce(*printer);
     if args.watch {
         return Box::pin(watch(&mut session, *printer)).await;

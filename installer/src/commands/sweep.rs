@@ -126,7 +126,8 @@ pub async fn run(
     printer: &Printer,
     cleanup: &Cleanup,
 ) -> Result<u8, ExpectedError> {
-    let place = Box::pin(Place::open(global, &args.settings)).await?;
+    let settings = args.installation.settings();
+    let place = Box::pin(Place::open(global, &settings)).await?;
     let lock = match &place.cluster {
         Some((_, target, _)) if args.yes => {
             Some(take_lock(target, None, global, "sweep", cleanup).await?)

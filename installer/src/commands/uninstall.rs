@@ -31,13 +31,9 @@ pub async fn run(
     printer: &Printer,
     cleanup: &Cleanup,
 ) -> Result<u8, ExpectedError> {
-    let connection = Box::pin(Connection::open(
-        global,
-        &args.settings,
-        source(&args.settings)?,
-        Fallback::Record,
-    ))
-    .await?;
+    let settings = args.installation.settings();
+    let connection =
+        Box::pin(Connection::open(global, &settings, source(&settings)?, Fallback::Record)).await?;
     let mut lock = if args.yes && !args.dry_run {
         Some(connection.lock(global, "uninstall", cleanup).await?)
     } else {
