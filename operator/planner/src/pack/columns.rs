@@ -25,27 +25,43 @@ use crate::solver::{Demand, Solver};
 use dealing::Dealer;
 use table::{Bin, Table};
 
-/// So many machines are filled in a round, those that may gain most.
-const FILLED: usize = 12;
-
 /// After the first rounding only machines are filled whose loads of pieces are worth so much of their price at the values that proved most.
 const STILL_PROMISING: f64 = 0.97;
 
-/// So many beginnings of a load a search has in view.
-const WIDTH: usize = 8;
+/// The number of beginnings of a load that a search has in view.
+const WIDTH: usize = 4;
 
-/// So many steps it takes at most to make a load better; with less than four times as many pods, a quarter of their number: the more machines have the same load, the more a
-/// better one saves.
+/// The limit on the steps that improve a load. With fewer than 16 times as many pods, the limit is a
+/// sixteenth of their number: the more machines have the same load, the more a better one saves.
 const IMPROVING: usize = 1_000;
 
-/// So many rounds there are at most, at first and after each rounding.
-const ROUNDS: (usize, usize) = (60, 3);
+/// The share of a machine's price that a load must be worth for the search to keep it. The steps that
+/// improve a load may add the rest.
+const LEAST: f64 = 0.99;
 
-/// A load is offered when it is worth so much more than its machine costs.
-const GAIN: f64 = 1e-3;
+/// The limit on rounds before the first rounding.
+const ROUNDS: usize = 60;
 
-/// The problem is solved when what is bought costs so little more than what is proved.
-const CLOSE: f64 = 1e-3;
+/// How thoroughly loads are searched for.
+#[derive(Clone, Copy, Debug)]
+struct Care {
+    /// The number of bins that are searched in a round, those that may gain most.
+    bins: usize,
+    /// The limit on rounds after each rounding.
+    rounds: usize,
+    /// The share of a machine's price that a load must gain, and the gap to the proven bound, as a
+    /// share of the price, at which the problem counts as solved.
+    gap: f64,
+}
+
+/// For few pods, of which rounding loses more than such a gap.
+const QUICK: Care = Care { bins: 6, rounds: 2, gap: 3e-3 };
+
+/// For at least `MANY` pods.
+const THOROUGH: Care = Care { bins: 12, rounds: 3, gap: 1e-3 };
+
+/// The number of pods from which `THOROUGH` applies.
+const MANY: usize = 10_000;
 
 /// With fewer machines than this, if they were of the best type, they are bought one after the other.
 const FEW: f64 = 24.0;
@@ -149,6 +165,7 @@ struct Market<'t> {
     /// Values that prove most, and what they prove.
     center: (f64, Vec<f64>),
     effort: Effort,
+    care: Care,
 }
 
 /// What to buy, and how often; and what the pods are worth as far as loads of whole pods tell.
@@ -165,7 +182,7 @@ fn buy(table: &Table, cancel: &dyn Cancel) -> (Vec<Bought>, f64) {
     }
     let mut worth = table.worth();
     let mut bought = bought.unwrap_or_else(|| {
-        market.generate(&left, ROUNDS.0, cancel);
+        market.generate(&left, ROUNDS, cancel);
         market.narrow();
         worth = worth.max(market.center.0);
         market.round(&mut dealer, cancel)
@@ -248,8 +265,10 @@ impl<'t> Market<'t> {
         let active =
             (0..table.bins.len()).map(|bin| (bin, table.bins[bin].clusters.clone())).collect();
         let pods: usize = left.iter().sum();
-        let effort = Effort { width: WIDTH, improve: (pods / 4).min(IMPROVING) };
-        Self { table, master, known, active, center: (proved, table.worths.clone()), effort }
+        let effort = Effort { width: WIDTH, improve: (pods / 16).min(IMPROVING), least: 0.0 };
+        let care = if pods < MANY { QUICK } else { THOROUGH };
+        let center = (proved, table.worths.clone());
+        Self { table, master, known, active, center, effort, care }
     }
 
     /// Looks no more at what the first rounds had no use for.
@@ -273,7 +292,7 @@ impl<'t> Market<'t> {
             if self.master.work() == 0 || cancel.is_cancelled() {
                 break;
             }
-            if self.master.price() * (1.0 - CLOSE) <= self.center.0 {
+            if self.master.price() * (1.0 - self.care.gap) <= self.center.0 {
                 break;
             }
             let values: Vec<f64> =
@@ -327,13 +346,15 @@ impl<'t> Market<'t> {
         }
         ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         let mut best: Option<(f64, Known)> = None;
-        for (ratio, index, units, on) in ranked.into_iter().take(FILLED) {
+        for (ratio, index, units, on) in ranked.into_iter().take(THOROUGH.bins) {
             if best.as_ref().is_some_and(|(most, _)| ratio <= *most) {
                 break;
             }
             let bin = &table.bins[index];
+            let least = best.as_ref().map_or(0.0, |(most, _)| most * bin.price);
+            let effort = Effort { least, ..self.effort };
             let (worth, takes, _) =
-                best_load(&table.means, &on, &at_most, values, &bin.net, &units, self.effort);
+                best_load(&table.means, &on, &at_most, values, &bin.net, &units, effort);
             let ratio = worth / bin.price;
             if !takes.is_empty() && best.as_ref().is_none_or(|(most, _)| ratio > *most) {
                 best = Some((ratio, Known { bin: index, takes }));
@@ -360,23 +381,25 @@ impl<'t> Market<'t> {
             ranked.push(((units.worth[0] + units.worth[1]) / bin.price, position, units));
         }
         ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        let care = self.care;
         let (mut offered, mut most) = (0, 1.0_f64);
         let at_most = self.at_most(left);
         for (rank, (ratio, position, units)) in ranked.into_iter().enumerate() {
-            if rank >= FILLED || ratio <= 1.0 + GAIN {
+            if rank >= care.bins || ratio <= 1.0 + care.gap {
                 // No load of this type, nor of those that come after it, is worth more than that.
                 most = most.max(ratio);
                 break;
             }
             let (index, ref rows) = self.active[position];
             let bin = &table.bins[index];
+            let effort = Effort { least: bin.price * LEAST, ..self.effort };
             let (worth, takes, steps) =
-                best_load(&table.means, rows, &at_most, at, &bin.net, &units, self.effort);
+                best_load(&table.means, rows, &at_most, at, &bin.net, &units, effort);
             looked += steps * 8 + rows.len() * 4;
             most = most.max(worth / bin.price);
             #[expect(clippy::cast_precision_loss, reason = "amounts of pods")]
             let worth: f64 = takes.iter().map(|&(row, n)| values[row] * n as f64).sum();
-            if worth > bin.price * (1.0 + GAIN) {
+            if worth > bin.price * (1.0 + care.gap) {
                 #[expect(clippy::cast_precision_loss, reason = "amounts of pods")]
                 self.master.offer(bin.price, takes.iter().map(|&(row, n)| (row, n as f64)));
                 self.known.push(Known { bin: index, takes });

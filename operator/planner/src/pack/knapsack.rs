@@ -52,6 +52,8 @@ pub(super) struct Effort {
     pub(super) width: usize,
     /// So many steps are taken at most to make it better afterwards.
     pub(super) improve: usize,
+    /// A load that is worth no more is of no use to the caller.
+    pub(super) least: f64,
 }
 
 /// What is left of a machine, by column.
@@ -119,7 +121,7 @@ pub(super) fn best_load(
         steps: 0,
     };
     let mut room: Room = room.iter().copied().collect();
-    let searched = search.beam(&room, effort.width);
+    let searched = search.beam(&room, effort.width, effort.least);
     let improved = search.improve(&mut room, effort.improve);
     let Search { best: Load { worth, takes }, entries, .. } = search;
     let mut takes: Takes = takes.into_iter().map(|(at, n)| (entries[at].row, n)).collect();
@@ -130,7 +132,7 @@ pub(super) fn best_load(
 impl Search<'_> {
     /// What pods that are worth so much may be worth at most together with others from an entry on. Nothing where none of these fits.
     #[expect(clippy::cast_precision_loss, reason = "worth, for comparison")]
-    fn may_be_worth(&self, from: usize, room: &Room, worth: f64) -> Option<f64> {
+    fn may_be_worth(&self, from: usize, room: &[i64], worth: f64) -> Option<f64> {
         let &Entry { ratio, least, dearest, .. } = self.entries.get(from)?;
         if least[0] > room[0] || least[1] > room[1] {
             return None;
@@ -261,7 +263,7 @@ mod tests {
     fn a_pod_that_is_worth_most_leaves_for_two_that_fill_the_room() {
         let (rows, left) = ([row(6, 6, &[]), row(5, 5, &[])], [1, 2]);
         let find = |improve| {
-            let effort = Effort { width: 0, improve };
+            let effort = Effort { width: 0, improve, least: 0.0 };
             search(&rows, &left, &[6.6, 5.0], [10, 10, 9], effort).1
         };
         assert_eq!(find(0).as_slice(), [(0, 1)]);
@@ -286,7 +288,7 @@ mod tests {
         ];
         let rows = pods.map(|(cpu, memory, _)| row(cpu, memory, &[]));
         let values = pods.map(|(.., value)| value);
-        let effort = Effort { width: 8, improve: 250 };
+        let effort = Effort { width: 8, improve: 250, least: 0.0 };
         let (worth, ..) = search(&rows, &[1_000; 11], &values, [15_900, 32_758, 256], effort);
         assert!(worth > 420_000.0, "{worth}");
     }
@@ -294,7 +296,7 @@ mod tests {
     proptest! {
         #[test]
         fn with_everything_in_view_no_load_is_worth_more((rows, left, values, room) in problem()) {
-            let effort = Effort { width: 1_000_000, improve: 0 };
+            let effort = Effort { width: 1_000_000, improve: 0, least: 0.0 };
             let (most, takes, _) = search(&rows, &left, &values, room, effort);
             prop_assert!((most - worth(&values, &takes)).abs() < 1e-9);
             let best = by_trying(&rows, &left, &values, room, &[]);
@@ -307,7 +309,7 @@ mod tests {
             width in 0..12_usize,
             improve in 0..200_usize,
         ) {
-            let effort = Effort { width, improve };
+            let effort = Effort { width, improve, least: 0.0 };
             let (most, takes, taken) = search(&rows, &left, &values, room, effort);
             prop_assert!((most - worth(&values, &takes)).abs() < 1e-6);
             for (column, &have) in room.iter().enumerate() {
@@ -319,7 +321,7 @@ mod tests {
             prop_assert!(takes.iter().all(|&(row, n)| 0 < n && n <= left[row]));
             let apart = takes.iter().filter(|&&(row, _)| !rows[row].groups.is_empty());
             prop_assert!(apart.map(|&(_, n)| n).sum::<usize>() <= 1);
-            let before = search(&rows, &left, &values, room, Effort { width, improve: 0 });
+            let before = search(&rows, &left, &values, room, Effort { width, improve: 0, least: 0.0 });
             prop_assert!(most >= before.0);
             prop_assert!(taken <= before.2 + improve);
         }

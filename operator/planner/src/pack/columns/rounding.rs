@@ -2,12 +2,12 @@
 
 use super::super::knapsack::Takes;
 use super::dealing::Dealer;
-use super::{Bought, Known, Market, ROUNDS, one_after_the_other};
+use super::{Bought, Known, Market, one_after_the_other};
 use crate::Cancel;
 use crate::dual::Master;
 
-/// So many loads are tried where none is bought whole.
-const TRIED: usize = 8;
+/// The number of loads that are tried where the solution buys none whole.
+const TRIED: usize = 2;
 
 impl Market<'_> {
     /// Buys whole machines: of each load as many as the solution says, rounded down; where that is none, the one of some loads after which all together cost least.
@@ -60,7 +60,7 @@ impl Market<'_> {
             self.known.extend(shorter);
             let demand: Vec<f64> = left.iter().map(|&pods| pods as f64).collect();
             self.master.set_demand(&demand);
-            self.generate(&left, ROUNDS.1, cancel);
+            self.generate(&left, self.care.rounds, cancel);
         }
         // What is left when the work is done is filled by what pods are worth.
         if !cancelled {

@@ -4,7 +4,7 @@
 //! all that come of it those are kept that may still be worth most. A load that fills a machine exactly often has fewer of the first pods than would fit, and something of
 //! most others: a search that ends one beginning before it looks at the next does not get there.
 
-use super::{Entry, Load, MORE, Room, Row, Search, Takes};
+use super::{Entry, Load, MORE, Row, Search, Takes};
 
 /// Besides none, a beginning goes on with as many pods of a kind as fit and with up to so many fewer.
 const FEWER: usize = 6;
@@ -14,7 +14,8 @@ struct Beginning {
     /// What they and others may be worth at most.
     most: f64,
     worth: f64,
-    room: Room,
+    /// Where what they leave of the machine begins in a list of rooms.
+    room: usize,
     /// The last of them, as an index of [`Trail`]s.
     last: usize,
 }
@@ -27,33 +28,41 @@ struct Trail {
 }
 
 impl Search<'_> {
-    /// Looks for a load with so many beginnings in view. Returns how many were looked at.
+    /// Looks for a load with so many beginnings in view. Returns how many were looked at. Beginnings
+    /// that can't become worth more than `least`, or more than the load that takes as many pods as
+    /// fit of each kind in turn, are dropped: without that limit nearly all of them are kept until
+    /// the last kinds of pods.
     #[expect(clippy::cast_precision_loss, reason = "worth, for comparison")]
-    pub(super) fn beam(&mut self, room: &Room, width: usize) -> usize {
+    pub(super) fn beam(&mut self, room: &[i64], width: usize, least: f64) -> usize {
+        self.fill(room);
+        let floor = f64::max(self.best.worth, least);
         let mut trails = vec![Trail { before: 0, at: 0, n: 0 }];
-        let mut best = (0.0, 0);
-        let mut beginnings =
-            vec![Beginning { most: f64::INFINITY, worth: 0.0, room: room.clone(), last: 0 }];
+        let mut best = (floor, 0);
+        let mut beginnings = vec![Beginning { most: f64::INFINITY, worth: 0.0, room: 0, last: 0 }];
         let mut longer: Vec<Beginning> = Vec::new();
+        let (mut rooms, mut shorter) = (room.to_vec(), Vec::new());
+        let mut rest = room.to_vec();
         let mut looked = 0;
         for at in 0..self.entries.len() {
             let Entry { value, left, of: Row { requests, groups }, .. } = self.entries[at];
             for Beginning { worth, room, last, .. } in beginnings.drain(..) {
+                let room = &rooms[room..room + rest.len()];
                 let most = if groups.is_empty() {
                     left
                 } else {
                     usize::from(!self.meets(&trails, last, groups))
                 };
-                let times = requests.iter().zip(&room).filter(|(want, _)| **want > 0);
-                let times = times.map(|(want, have)| usize::try_from(have / want).unwrap_or(0));
-                let most = times.min().unwrap_or(most).min(most);
+                let most = times(requests, room, most);
+                let by = i64::try_from(most).unwrap_or(0);
+                let amounts = rest.iter_mut().zip(room).zip(requests);
+                amounts.for_each(|((rest, have), want)| *rest = have - by * want);
                 for n in (most.saturating_sub(FEWER).max(1)..=most).rev().chain([0]) {
                     looked += 1;
-                    let by = i64::try_from(n).unwrap_or(0);
-                    let rest = room.iter().zip(requests).map(|(have, want)| have - by * want);
-                    let room: Room = rest.collect();
+                    if n == 0 {
+                        rest.copy_from_slice(room);
+                    }
                     let worth = worth + value * n as f64;
-                    let goes_on = self.may_be_worth(at + 1, &room, worth);
+                    let goes_on = self.may_be_worth(at + 1, &rest, worth);
                     let goes_on = goes_on.filter(|most| *most > f64::max(best.0, worth) * MORE);
                     let mut last = last;
                     if n > 0 && (worth > best.0 || goes_on.is_some()) {
@@ -64,9 +73,14 @@ impl Search<'_> {
                         best = (worth, last);
                     }
                     if let Some(most) = goes_on {
-                        longer.push(Beginning { most, worth, room, last });
+                        longer.push(Beginning { most, worth, room: shorter.len(), last });
+                        shorter.extend_from_slice(&rest);
                     }
+                    rest.iter_mut().zip(requests).for_each(|(have, want)| *have += want);
                 }
+            }
+            if longer.is_empty() {
+                break;
             }
             if longer.len() > width {
                 longer.select_nth_unstable_by(width, |a, b| {
@@ -75,16 +89,45 @@ impl Search<'_> {
                 longer.truncate(width);
             }
             std::mem::swap(&mut beginnings, &mut longer);
+            std::mem::swap(&mut rooms, &mut shorter);
+            shorter.clear();
         }
         let (worth, mut last) = best;
-        let mut takes = Takes::new();
-        while last > 0 {
-            let Trail { before, at, n } = trails[last];
-            takes.push((at, n));
-            last = before;
+        if last > 0 {
+            let mut takes = Takes::new();
+            while last > 0 {
+                let Trail { before, at, n } = trails[last];
+                takes.push((at, n));
+                last = before;
+            }
+            self.best = Load { worth, takes };
         }
-        self.best = Load { worth, takes };
         looked
+    }
+
+    /// The first load: as many pods as fit of each kind in turn.
+    #[expect(clippy::cast_precision_loss, reason = "worth, for comparison")]
+    fn fill(&mut self, room: &[i64]) {
+        let mut rest = room.to_vec();
+        let mut load = Load::default();
+        let mut taken: Vec<usize> = Vec::new();
+        for (at, entry) in self.entries.iter().enumerate() {
+            let Row { requests, groups } = entry.of;
+            let most = if groups.is_empty() {
+                entry.left
+            } else {
+                usize::from(!groups.iter().any(|group| taken.contains(group)))
+            };
+            let n = times(requests, &rest, most.min(entry.left));
+            if n > 0 {
+                let by = i64::try_from(n).unwrap_or(0);
+                rest.iter_mut().zip(requests).for_each(|(have, want)| *have -= by * want);
+                taken.extend(groups);
+                load.takes.push((at, n));
+                load.worth += entry.value * n as f64;
+            }
+        }
+        self.best = load;
     }
 
     /// Whether pods of any of some groups are on the machine.
@@ -98,4 +141,16 @@ impl Search<'_> {
         }
         false
     }
+}
+
+/// The number of requests that fit, up to `most`.
+fn times(requests: &[i64], room: &[i64], most: usize) -> usize {
+    let mut times = i64::try_from(most).unwrap_or(i64::MAX);
+    for (&want, &have) in requests.iter().zip(room) {
+        // A division costs more than a multiplication, and most pods fit.
+        if want > 0 && want.saturating_mul(times) > have {
+            times = have.max(0) / want;
+        }
+    }
+    usize::try_from(times).unwrap_or(0)
 }
