@@ -19,11 +19,17 @@ use crate::solver::{Claim, Demand, Home, Solver};
 /// Cells with more shapes than this are left as they are.
 const SHAPES: usize = 300;
 
-/// So are those with more shapes × machines than this, so that a plan takes no longer for it: there are only so many ways to deal out few pods.
+/// So are those with more shapes × machines than this where hardly two pods are alike: no two machines
+/// can then hold the same, and packing them all at once takes time for nothing.
 const WORK: usize = 8_000;
 
-/// Where machines hold many pods each, they are packed all at once whatever their number is, as that takes no longer; one after the other up to so many.
+/// The limit on shapes × machines for packing machines one after the other where they hold many pods
+/// each; `WORK` is the limit elsewhere.
 const WORK_FOR_MANY_PODS: usize = 20_000;
+
+/// The same limit once packing the machines all at once has made them cheaper: in larger cells, one
+/// after the other is hardly ever cheaper still, and takes more time than all the rest of the plan.
+const WORK_TWICE: usize = 1_000;
 
 /// So are those of which most machines are needed only because pods keep off each other's hosts, unless machines hold so many pods each.
 const MANY_PODS: usize = 16;
@@ -82,11 +88,12 @@ fn repack_cell(
         .collect();
     let mut demands = demands(solver, cell, &free);
     let pods: usize = demands.iter().map(Demand::left).sum();
-    let few = pods < free.len() * MANY_PODS || pods < demands.len() * REPLICAS;
+    let sparse = pods < demands.len() * REPLICAS;
+    let few = pods < free.len() * MANY_PODS || sparse;
     let most = if few { WORK } else { WORK_FOR_MANY_PODS };
     let forced = || few && free.len() * 4 <= hosts_needed(solver, &demands) * 5;
-    let large = demands.len() * free.len() > most;
-    if demands.len() > SHAPES || few && large || forced() {
+    let work = demands.len() * free.len();
+    if demands.len() > SHAPES || sparse && work > WORK || forced() {
         return false;
     }
     let mut valuation = Valuation::default();
@@ -111,7 +118,8 @@ fn repack_cell(
     let mut least = price(solver, &old);
     // All at once first: where that comes close to what the pods are worth there is nothing more to gain.
     for at_once in [true, false] {
-        if !at_once && (large || !costs_more(least, worth)) {
+        let most = if least < now { WORK_TWICE } else { most };
+        if !at_once && (work > most || !costs_more(least, worth)) {
             break;
         }
         if at_once {

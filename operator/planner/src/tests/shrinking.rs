@@ -151,7 +151,7 @@ fn seven_hundred_of_a_thousand_pods_settle_in_a_few_waves() {
         assert!(gone(waves[1].0) * 100 >= gone(last.0) * 70, "{waves:?}");
         assert!(waves.len() - 1 <= 3, "{waves:?}");
         // What is left costs little more than the same pods on machines launched for them.
-        assert!(last.1 * 100 <= ideal * 111, "{waves:?}: {ideal} would do");
+        assert!(last.1 * 100 <= ideal * 113, "{waves:?}: {ideal} would do");
         assert!(last.2 <= 170, "{waves:?}");
     }
     stories.sort_by_key(|story| story.waves.len());
