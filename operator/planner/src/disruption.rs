@@ -315,6 +315,17 @@ impl<'p, 'a> Pass<'p, 'a> {
             }
             _ => Vec::new(),
         };
+        let totals = Arc::make_mut(&mut self.totals);
+        for node in nodes {
+            totals.leave(snapshot, node.index);
+        }
+        for &(pod, machine) in placed {
+            totals.join(snapshot, machine, pod);
+        }
+        for (number, launch) in replacements.iter().enumerate() {
+            let claim = self.solver.claims.get(number);
+            totals.come(snapshot, launch, claim.map_or(&[], |claim| &claim.pods));
+        }
         let evicted = nodes.iter().flat_map(|node| node.pods.iter().copied());
         if reason == DisruptionReason::Underutilized {
             self.crowding.extend(placed.iter().map(|&(pod, _)| pod));

@@ -1,5 +1,6 @@
 //! Tests of the planner as a whole.
 
+mod balanced;
 mod behaviour;
 mod bounded_work;
 mod bounds;

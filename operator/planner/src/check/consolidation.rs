@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Violation;
 use super::places::offers;
-use crate::plan::{Command, Launch, Method, Plan};
+use crate::plan::{Command, Launch, Method, Plan, PodRef};
 use crate::resources::MicroUsd;
 use crate::snapshot::{
     CapacityType, ConsolidationPolicy, Node, NodePool, Placement, Pod, Snapshot,
@@ -31,13 +31,15 @@ pub(super) fn check_consolidation(
         }
     }
     let methods = [Method::SingleNodeConsolidation, Method::MultiNodeConsolidation];
-    let mut commands =
-        plan.commands.iter().filter(|command| methods.contains(&command.method)).peekable();
-    if commands.peek().is_none() {
+    if !plan.commands.iter().any(|command| methods.contains(&command.method)) {
         return;
     }
-    let fleet = Fleet::new(snapshot);
-    for command in commands {
+    let mut fleet = Fleet::new(snapshot);
+    for command in &plan.commands {
+        if !methods.contains(&command.method) {
+            fleet.carry_out(command);
+            continue;
+        }
         let indices: BTreeSet<usize> =
             command.candidates.iter().filter_map(|it| fleet.node(&it.node)).collect();
         let nodes: Vec<&Node> = indices.iter().map(|&index| &snapshot.nodes[index]).collect();
@@ -68,6 +70,7 @@ pub(super) fn check_consolidation(
         if let Some(node) = fleet.has_just_settled(command) {
             found.insert(must_stay(first, &format!("the pods of {} have just settled", node.key)));
         }
+        fleet.carry_out(command);
     }
 }
 
@@ -152,8 +155,10 @@ struct Fleet<'s> {
     by_key: BTreeMap<&'s str, usize>,
     /// By node: what it costs to empty it of the pods that certainly have to move, and of all but those of DaemonSets.
     disruption: Vec<(f64, f64)>,
-    /// By NodePool with the policy Balanced: the price of its nodes, and what it costs to empty all of them.
+    /// By NodePool with the policy Balanced: the price of its nodes, and what it costs to empty all of them, once the commands so far have been carried out.
     balanced: BTreeMap<&'s str, (f64, f64)>,
+    /// What it costs to evict a pod, by uid.
+    pods: BTreeMap<&'s str, f64>,
 }
 
 impl<'s> Fleet<'s> {
@@ -176,7 +181,39 @@ impl<'s> Fleet<'s> {
                 total.1 += disruption;
             }
         }
-        Self { snapshot, by_key, disruption, balanced }
+        let pods = snapshot.pods.iter().filter(|_| !balanced.is_empty());
+        let pods = pods.map(|pod| (&*pod.uid, eviction_cost(pod))).collect();
+        Self { snapshot, by_key, disruption, balanced, pods }
+    }
+
+    /// Notes in what way a command changes NodePools with the policy Balanced.
+    fn carry_out(&mut self, command: &Command) {
+        if self.balanced.is_empty() || command.is_reboot() {
+            return;
+        }
+        let snapshot = self.snapshot;
+        let mut changes: Vec<(&str, f64, f64)> = Vec::new();
+        for index in command.candidates.iter().filter_map(|it| self.node(&it.node)) {
+            let pool = balanced_pool(snapshot, &snapshot.nodes[index]);
+            let (price, cost) = (price(&snapshot.nodes[index]), self.disruption[index].1);
+            changes.extend(pool.map(|pool| (pool, -price, -cost)));
+        }
+        let cost = |pod: &PodRef| self.pods.get(&*pod.uid).copied().unwrap_or_default();
+        for nomination in &command.nominations {
+            let node = self.node(&nomination.node).map(|index| &snapshot.nodes[index]);
+            let pool = node.and_then(|node| balanced_pool(snapshot, node));
+            changes.extend(pool.map(|pool| (pool, 0.0, cost(&nomination.pod))));
+        }
+        let later = command.terminate_first.as_ref().and_then(|first| first.launch.as_ref());
+        for launch in command.replacements.iter().chain(later) {
+            let moved: f64 = launch.pods.iter().map(cost).sum();
+            changes.push((launch.node_pool.as_str(), launch.price.as_usd(), 1.0 + moved));
+        }
+        for (pool, price, cost) in changes {
+            if let Some(total) = self.balanced.get_mut(pool) {
+                *total = (total.0 + price, total.1 + cost);
+            }
+        }
     }
 
     fn node(&self, key: &str) -> Option<usize> {

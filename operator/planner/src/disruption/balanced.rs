@@ -1,38 +1,66 @@
 //! The consolidation policy Balanced: what a move saves and what it disrupts are weighed as shares of the NodePool.
 
-use super::candidates::Node;
-use crate::compile::Problem;
-use crate::plan::Score;
-use crate::snapshot::ConsolidationPolicy;
+use std::sync::Arc;
 
-/// Price and disruption cost of whole pools, by index; computed once per pass.
+use super::candidates::Node;
+use super::cost::{eviction_cost, reschedule_cost};
+use crate::compile::Problem;
+use crate::plan::{Launch, Score};
+use crate::snapshot::{ConsolidationPolicy, Snapshot};
+
+/// Price and disruption cost of whole pools, by index. They follow the commands of the pass: nodes that go no longer count, replacements and moved pods do.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Totals {
     pools: Vec<(f64, f64)>,
+    /// By node, what it adds to its pool's disruption cost.
+    costs: Arc<[f64]>,
 }
 
 impl Totals {
     pub(super) fn new(problem: &Problem<'_>, candidates: &[Node]) -> Self {
         let snapshot = problem.snapshot;
         let mut pools = vec![(0.0, 0.0); snapshot.node_pools.len()];
+        let mut costs = vec![0.0; snapshot.nodes.len()];
         let mut known = candidates.iter().peekable();
         for (index, node) in snapshot.nodes.iter().enumerate() {
             let candidate = known.next_if(|candidate| candidate.index == index);
-            let name = node.claim.as_ref().and_then(|claim| claim.node_pool.as_deref());
-            let pool = name.and_then(|name| {
-                snapshot.node_pools.binary_search_by(|pool| pool.name.as_str().cmp(name)).ok()
-            });
-            let Some(pool) = pool else { continue };
-            pools[pool].0 += node.price.unwrap_or_default().as_usd();
-            pools[pool].1 += candidate.map_or_else(
+            let Some(pool) = pool_of(snapshot, index) else { continue };
+            costs[index] = candidate.map_or_else(
                 || {
                     let pods = problem.pods_on[index].iter().map(|&pod| &snapshot.pods[pod]);
-                    super::cost::reschedule_cost(pods.filter(|pod| !pod.daemon))
+                    reschedule_cost(pods.filter(|pod| !pod.daemon))
                 },
                 |candidate| candidate.cost,
             );
+            pools[pool].0 += node.price.unwrap_or_default().as_usd();
+            pools[pool].1 += costs[index];
         }
-        Self { pools }
+        Self { pools, costs: costs.into() }
+    }
+
+    /// A node goes.
+    pub(super) fn leave(&mut self, snapshot: &Snapshot, node: usize) {
+        if let Some(pool) = pool_of(snapshot, node) {
+            let (price, cost) = &mut self.pools[pool];
+            *price -= snapshot.nodes[node].price.unwrap_or_default().as_usd();
+            *cost -= self.costs[node];
+        }
+    }
+
+    /// A pod of a node that goes moves onto a machine that exists.
+    pub(super) fn join(&mut self, snapshot: &Snapshot, machine: usize, pod: usize) {
+        if let Some(pool) = pool_of(snapshot, machine) {
+            self.pools[pool].1 += eviction_cost(&snapshot.pods[pod]).max(0.0);
+        }
+    }
+
+    /// A machine comes, with pods of nodes that go.
+    pub(super) fn come(&mut self, snapshot: &Snapshot, launch: &Launch, pods: &[usize]) {
+        if let Some(pool) = pool_named(snapshot, &launch.node_pool) {
+            let (price, cost) = &mut self.pools[pool];
+            *price += launch.price.as_usd();
+            *cost += reschedule_cost(pods.iter().map(|&pod| &snapshot.pods[pod]));
+        }
     }
 
     /// Whether every pool with the policy Balanced approves of a move that saves so many dollars per hour.
@@ -76,6 +104,15 @@ impl Totals {
         };
         pools.into_iter().filter(is_balanced).map(of_pool).collect()
     }
+}
+
+/// The NodePool of a node, by index.
+fn pool_of(snapshot: &Snapshot, node: usize) -> Option<usize> {
+    pool_named(snapshot, snapshot.nodes[node].claim.as_ref()?.node_pool.as_deref()?)
+}
+
+fn pool_named(snapshot: &Snapshot, name: &str) -> Option<usize> {
+    snapshot.node_pools.binary_search_by(|pool| pool.name.as_str().cmp(name)).ok()
 }
 
 /// The share of the price that is saved, and the share of the disruption cost that it takes.

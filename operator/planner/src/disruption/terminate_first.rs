@@ -10,7 +10,7 @@ use super::moving::Search;
 use super::{Pass, prepare};
 use crate::compile::label;
 use crate::devices::State;
-use crate::plan::{Command, Method, Shortage, Stay, TerminateFirst};
+use crate::plan::{Command, Method, PodRef, Shortage, Stay, TerminateFirst};
 use crate::policy::Policy;
 use crate::reservations::{Reservations, reserved_ids};
 use crate::snapshot::{DisruptionReason, Snapshot};
@@ -140,13 +140,23 @@ impl Pass<'_, '_> {
             |key: &str| snapshot.nodes.binary_search_by(|node| node.key.as_str().cmp(key)).ok();
         let going = command.candidates.iter().filter_map(|candidate| find(&candidate.node));
         let going: Vec<usize> = going.collect();
+        let totals = Arc::make_mut(&mut self.totals);
         for &node in &going {
             self.solver.close(node);
+            totals.leave(snapshot, node);
+        }
+        let pod = |wanted: &PodRef| {
+            let mut pods = going.iter().flat_map(|&node| problem.pods_on[node].iter().copied());
+            pods.find(|&pod| snapshot.pods[pod].uid == wanted.uid)
+        };
+        let first = command.terminate_first.as_ref().and_then(|first| first.launch.as_ref());
+        for launch in command.replacements.iter().chain(first) {
+            let pods: Vec<usize> = launch.pods.iter().filter_map(pod).collect();
+            totals.come(snapshot, launch, &pods);
         }
         for nomination in &command.nominations {
-            let is_it = |&&pod: &&usize| snapshot.pods[pod].uid == nomination.pod.uid;
-            let pod = going.iter().flat_map(|&node| &problem.pods_on[node]).find(is_it);
-            if let (Some(&pod), Some(machine)) = (pod, find(&nomination.node)) {
+            if let (Some(pod), Some(machine)) = (pod(&nomination.pod), find(&nomination.node)) {
+                totals.join(snapshot, machine, pod);
                 let shape = snapshot.pods[pod].shape.0 as usize;
                 self.solver.occupy(machine, shape, 1);
                 self.solver.counts.add_on_machine(problem, shape, machine, 1);

@@ -68,6 +68,26 @@ fn planned(snapshot: Snapshot, policy: &Policy) -> (Snapshot, Plan) {
     (snapshot, plan)
 }
 
+/// Full nodes, the first of which could be cheaper, and empty ones whose price is unknown.
+fn one_cheaper_once_others_are_gone() -> (Snapshot, Plan) {
+    let mut world = builder().pool(on_demand("default"));
+    for number in 0..13 {
+        let name = format!("n{number:02}");
+        let mut node =
+            node(&name, "default", if number == 0 { "r.large" } else { "c.large" }, "zone-a");
+        if number < 10 {
+            world = world.pod(&format!("web-{number}"), shape(1700, GI), Some(&name));
+        } else {
+            node.price = None;
+        }
+        world = world.node(node);
+    }
+    let snapshot = world.build();
+    let plan = disruption(&snapshot);
+    assert_eq!(plan.commands.len(), 4, "{:?}", plan.report.nodes);
+    (snapshot, plan)
+}
+
 /// A node with nothing on it.
 fn one_empty() -> (Snapshot, Plan) {
     let world = builder().pool(on_demand("default"));
@@ -155,6 +175,15 @@ fn consolidations_that_may_not_be_are_found() {
         (
             "Balanced, and hardly anything is saved",
             one_cheaper(),
+            |snapshot, _| {
+                snapshot.node_pools[0].disruption.consolidation_policy =
+                    ConsolidationPolicy::Balanced;
+            },
+            must_stay,
+        ),
+        (
+            "Balanced, and it saves enough only as long as nodes are there that go before",
+            one_cheaper_once_others_are_gone(),
             |snapshot, _| {
                 snapshot.node_pools[0].disruption.consolidation_policy =
                     ConsolidationPolicy::Balanced;

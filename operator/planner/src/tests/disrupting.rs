@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::behaviour::{HOSTNAME, app, near};
 use super::world::*;
-use crate::plan::{Method, Score, Stay};
+use crate::plan::{Method, Stay};
 use crate::policy::Policy;
 use crate::snapshot::{
     Budget, BudgetNodes, CapacityType, ConsolidationPolicy, DisruptionReason, Eviction, NodePhase,
@@ -402,55 +402,6 @@ fn when_empty_touches_empty_nodes_only() {
     let plan = disruption(&snapshot);
     assert_eq!(commands(&plan), [(DisruptionReason::Empty, "b", 0)]);
     assert_eq!(*stay(&plan, "a"), Stay::NotConsolidatable);
-}
-
-#[test]
-fn balanced_leaves_moves_that_save_too_little() {
-    // Nine of ten nodes are full; the tenth could be replaced for a tenth less.
-    let scene = |policy| {
-        let mut balanced = on_demand("default");
-        balanced.disruption.consolidation_policy = policy;
-        let mut world = builder().pool(balanced);
-        for i in 0..10 {
-            let (name, kind) = (format!("n{i}"), if i == 0 { "m.large" } else { "c.large" });
-            let pod = shape(1700, 3 * GI);
-            world = world.node(node(&name, "default", kind, "zone-a")).pod(
-                &format!("web-{i}"),
-                pod,
-                Some(&name),
-            );
-        }
-        disruption(&world.build())
-    };
-    let plan = scene(ConsolidationPolicy::WhenEmptyOrUnderutilized);
-    assert_eq!(plan.commands.len(), 1);
-    assert_eq!(plan.commands[0].scores, [], "only Balanced weighs");
-    let plan = scene(ConsolidationPolicy::Balanced);
-    let Stay::ScoresTooLow(score) = stay(&plan, "n0") else { panic!("{:?}", plan.report.nodes) };
-    assert_eq!(score.node_pool, "default");
-    assert!(score.value() > 0.0 && score.value() < Score::THRESHOLD, "{score:?}");
-}
-
-#[test]
-fn balanced_tells_the_score_of_what_it_approves() {
-    let mut balanced = on_demand("default");
-    balanced.disruption.consolidation_policy = ConsolidationPolicy::Balanced;
-    let mut world = builder().pool(balanced);
-    for i in 0..10 {
-        let (name, cpu) = (format!("n{i}"), if i == 0 { 10 } else { 1700 });
-        let pod = shape(cpu, GI);
-        world = world.node(node(&name, "default", "c.large", "zone-a")).pod(
-            &format!("web-{i}"),
-            pod,
-            Some(&name),
-        );
-    }
-    let plan = disruption(&world.build());
-    assert_eq!(commands(&plan), [(DisruptionReason::Underutilized, "n0", 0)]);
-    // A tenth of the price for a tenth of the disruption.
-    let tenth = 100_000_000;
-    let score = Score { node_pool: "default".to_owned(), savings: tenth, disruption: tenth };
-    assert_eq!(plan.commands[0].scores, [score]);
 }
 
 #[test]
