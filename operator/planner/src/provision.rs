@@ -1,7 +1,9 @@
 //! Provisioning: places for pods that have none, on machines that exist, are on their way, or are to be launched.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use fixedbitset::FixedBitSet;
 use jiff::Timestamp;
 
 use crate::Cancel;
@@ -9,7 +11,9 @@ use crate::cells::Cells;
 use crate::compile::Problem;
 use crate::launch::{Launches, Narrowed, pod_ref, tell_apart};
 use crate::pack::{Strategy, pack, rehearse, relocate, repack};
-use crate::plan::{Exclusion, LaunchReason, Nomination, PLAN_VERSION, Plan, WaitingPod};
+use crate::plan::{
+    Exclusion, Launch, LaunchReason, Nomination, PLAN_VERSION, Plan, PodRef, WaitingPod,
+};
 use crate::policy::Policy;
 use crate::reservations::Reservations;
 use crate::snapshot::{Eviction, Placement, Pod, Snapshot};
@@ -34,35 +38,14 @@ pub fn provision(
     let mut fresh = Solver::new(&problem);
     let mut plan = Plan { version: PLAN_VERSION, ..Plan::default() };
     plan.report.zones = crate::zones::count(&problem, &mut fresh.counts, &demands);
-    let packed = best(&fresh, &demands, cancel);
+    let Planned { packed, made, launches } =
+        planned(&fresh, demands, &mut plan.report.pods, cancel);
+    plan.launches = launches;
     plan.report.cancelled = cancel.is_cancelled();
     plan.report.node_pools.clone_from(&problem.skipped);
     plan.report.node_pools.sort_by(|a, b| a.name.cmp(&b.name));
-    let mut launches = Launches::default();
-    for claim in &packed.solver.claims {
-        let narrowed = Narrowed::nothing(&packed.solver, claim);
-        let reason = LaunchReason::Provisioned;
-        match launches.make(&packed.solver, claim, &narrowed, reason) {
-            Ok(launch) => plan.launches.push(launch),
-            Err(reason) => {
-                let template = packed.solver.cells[claim.cell].template;
-                let pool =
-                    crate::limits::pool_name(&problem, &problem.templates[template]).to_owned();
-                plan.report.pods.extend(claim.pods.iter().map(|&pod| WaitingPod {
-                    pod: pod_ref(&snapshot.pods[pod]),
-                    reasons: vec![(pool.clone(), reason.clone())],
-                }));
-            }
-        }
-    }
-    for (launch, reason) in Reservations::new(snapshot).settle(&mut plan.launches) {
-        plan.report.pods.extend(launch.pods.into_iter().map(|pod| WaitingPod {
-            pod,
-            reasons: vec![(launch.node_pool.clone(), reason.clone())],
-        }));
-    }
     tell_apart(snapshot, plan.launches.iter_mut(), seed);
-    plan.report.prices = launches.price_ranges(snapshot, &plan.launches);
+    plan.report.prices = made.price_ranges(snapshot, &plan.launches);
     plan.launches.iter_mut().for_each(|launch| overlaid.mark(launch));
     let (virtual_pods, placed): (Vec<_>, Vec<_>) =
         packed.solver.placed.iter().partition(|&&(pod, _)| snapshot.pods[pod].buffer.is_some());
@@ -95,6 +78,100 @@ pub fn provision(
     }
     plan.report.pods.sort_by(|a, b| a.pod.cmp(&b.pod));
     plan
+}
+
+/// A packing, and what can be launched of it.
+struct Planned<'p, 'a> {
+    packed: Packed<'p, 'a>,
+    made: Launches,
+    launches: Vec<Launch>,
+}
+
+/// Packings in which only the pods of launches that came to nothing are left out; after these, so is every pod whose rules depend on such pods.
+const PACKINGS: usize = 4;
+
+/// Packs the pods and makes the launches. A launch can come to nothing, because its reservation is full, say; then its pods wait. If topology rules of
+/// other pods depend on these pods, the rest is packed again without them: an emptier domain closes others to spread, and affinity may have nobody to be near.
+fn planned<'p, 'a>(
+    fresh: &Solver<'p, 'a>,
+    mut demands: Vec<Demand>,
+    waiting: &mut Vec<WaitingPod>,
+    cancel: &dyn Cancel,
+) -> Planned<'p, 'a> {
+    let problem = fresh.problem;
+    let snapshot = problem.snapshot;
+    let mut packings = 0;
+    loop {
+        packings += 1;
+        let packed = best(fresh, &demands, cancel);
+        let (mut made, mut launches, mut lost) = (Launches::default(), Vec::new(), Vec::new());
+        for claim in &packed.solver.claims {
+            let narrowed = Narrowed::nothing(&packed.solver, claim);
+            match made.make(&packed.solver, claim, &narrowed, LaunchReason::Provisioned) {
+                Ok(launch) => launches.push(launch),
+                Err(reason) => {
+                    let template = packed.solver.cells[claim.cell].template;
+                    let pool = crate::limits::pool_name(problem, &problem.templates[template]);
+                    let pods = claim.pods.iter().map(|&pod| pod_ref(&snapshot.pods[pod]));
+                    lost.push((pods.collect::<Vec<_>>(), pool.to_owned(), reason));
+                }
+            }
+        }
+        for (launch, reason) in Reservations::new(snapshot).settle(&mut launches) {
+            let pods = launch.pods.into_iter().chain(launch.buffer_pods).collect();
+            lost.push((pods, launch.node_pool, reason));
+        }
+        let without = lost.iter().flat_map(|(pods, ..)| pods);
+        let without: BTreeSet<Arc<str>> = without.map(|pod| Arc::clone(&pod.uid)).collect();
+        let counted_on = counted_on(&packed.solver, &without);
+        let mut leave = |pod: &PodRef, at: usize| {
+            let (_, pool, reason) = &lost[at];
+            waiting.push(WaitingPod {
+                pod: pod.clone(),
+                reasons: vec![(pool.clone(), reason.clone())],
+            });
+        };
+        for (at, (pods, ..)) in lost.iter().enumerate() {
+            for pod in pods {
+                leave(pod, at);
+            }
+        }
+        if counted_on.is_empty() {
+            return Planned { packed, made, launches };
+        }
+        for demand in &mut demands {
+            let is_bound = packings >= PACKINGS && counted_on.contains(&demand.shape);
+            demand.pods.retain(|&pod| {
+                let pod = &snapshot.pods[pod];
+                let is_left = !without.contains(&pod.uid);
+                if is_bound && is_left {
+                    leave(&pod_ref(pod), 0);
+                }
+                !is_bound && is_left
+            });
+        }
+        demands.retain(|demand| !demand.pods.is_empty());
+    }
+}
+
+/// The shapes of placed pods whose rules depend on pods that have no place after all. `without` has the uids of the latter.
+fn counted_on(solver: &Solver<'_, '_>, without: &BTreeSet<Arc<str>>) -> BTreeSet<usize> {
+    if without.is_empty() {
+        return BTreeSet::new();
+    }
+    let (problem, snapshot) = (solver.problem, solver.problem.snapshot);
+    let placed = solver.placed.iter().map(|&(pod, _)| pod);
+    let placed = placed.chain(solver.claims.iter().flat_map(|claim| claim.pods.iter().copied()));
+    let (mut lost, mut kept) = (BTreeSet::new(), BTreeSet::new());
+    for pod in placed.map(|pod| &snapshot.pods[pod]) {
+        let shapes = if without.contains(&pod.uid) { &mut lost } else { &mut kept };
+        shapes.insert(pod.shape.0 as usize);
+    }
+    let mut touched = problem.rules.in_order();
+    let groups: FixedBitSet = lost.iter().flat_map(|&shape| problem.rules.of(shape)).collect();
+    touched.intersect_with(&groups);
+    kept.retain(|&shape| problem.rules.require(shape, &touched));
+    kept
 }
 
 /// How many reasons a report has at most, apart from the first one of each pod: there may be many pods, and many NodePools that don't take them.

@@ -212,6 +212,11 @@ impl Rules {
         contains(&self.groups[group].carriers, shape)
     }
 
+    /// Whether a shape requires any of some rules.
+    pub(crate) fn require(&self, shape: usize, groups: &FixedBitSet) -> bool {
+        self.required[shape].iter().any(|rule| groups.contains(rule.group))
+    }
+
     /// Required rules by which it matters in what order pods move: a zone that is too full or too empty for a while is, unlike a host that is counted twice.
     pub(crate) fn in_order(&self) -> FixedBitSet {
         let mut found = FixedBitSet::with_capacity(self.groups.len());

@@ -1,5 +1,6 @@
 //! Reserved capacity: counted down within a plan.
 
+use super::behaviour::{ZONE, app, near, spread};
 use super::world::*;
 use crate::check::{Violation, check};
 use crate::plan::Exclusion;
@@ -274,4 +275,40 @@ fn a_launch_becomes_a_machine_of_an_offering_that_it_admits() {
     assert_eq!(bought(Operator::Lt, "5", "5", "2"), "2");
     assert_eq!(bought(Operator::Lte, "2", "5", "2"), "2");
     assert_eq!(bought(Operator::NotIn, "2", "2", "5"), "5");
+}
+
+/// The first of two launches takes the only reservation, where the other one would have made a place for pods in a third domain.
+#[test]
+fn no_pod_is_spread_as_if_pods_ran_for_which_no_reservation_is_left() {
+    let mut kinds = with_reservations(&[("r.2xlarge", "cr-1", 1)]);
+    for kind in &mut kinds {
+        let large = kind.name == "r.8xlarge";
+        for offer in &mut kind.offerings {
+            let is_reserved = offer.capacity_type == CapacityType::Reserved;
+            offer.available = is_reserved || large && offer.zone == "zone-c";
+        }
+    }
+    let mut old = node("old", "default", "r.8xlarge", "zone-c");
+    old.labels.insert(CAPACITY_TYPE.to_owned(), "spot".to_owned());
+    let mut batch = app("batch", 100);
+    batch.requests.memory = 6 * GI;
+    batch.node_selector.insert(ZONE.to_owned(), "zone-a".to_owned());
+    let mut web = spread(app("web", 100), CAPACITY_TYPE, 1);
+    web.requests.memory = 20 * GI;
+    let mut apart = near(app("web", 100), ZONE, "batch", true);
+    apart.pod_affinity[0].weight = Some(1);
+    let mut world = Builder::new(catalog(kinds)).pool(pool("default")).node(old);
+    world = world.pod("web-old", app("web", 100), Some("old")).pending("web-apart", apart);
+    for number in 0..4 {
+        world = world.pending(&format!("batch-{number}"), batch.clone());
+    }
+    for number in 0..6 {
+        world = world.pending(&format!("web-{number}"), web.clone());
+    }
+    let plan = plan(&world.build());
+    assert_eq!(reserved(&plan), 1);
+    assert_eq!(plan.report.pods.len(), 2, "{:?}", plan.report.pods);
+    for waiting in &plan.report.pods {
+        assert!(matches!(waiting.reasons[..], [(_, Exclusion::Reserved { .. })]), "{waiting:?}");
+    }
 }
