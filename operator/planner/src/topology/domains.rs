@@ -11,6 +11,7 @@ use crate::compile::Problem;
 use crate::compile::types::NOT_FOR_SALE;
 use crate::intern::{Key, Value};
 use crate::requirements::ValueSet;
+use crate::snapshot::Operator;
 
 /// The domains of machines that exist, per topology key other than the host name that any of them has: pods may name thousands that none has.
 #[derive(Debug, Default)]
@@ -134,13 +135,13 @@ fn label(problem: &Problem<'_>, key: Key, machine: usize) -> Option<Value> {
     problem.machines.label(machine, key).or_else(promised)
 }
 
-/// Whether machines of a cell do without a label, as far as can be told: neither their types nor their NodePool say anything of it, and no machine of the
-/// NodePool has it. Where one has, somebody else labels them, and nobody knows how.
+/// Whether machines of a cell do without a label, as far as can be told: their types say nothing of it, nor does their NodePool, unless that it does not exist, and no
+/// machine of the NodePool has it. Where one has, somebody else labels them, and nobody knows how.
 pub(super) fn lacks(problem: &Problem<'_>, cells: &mut Cells, id: CellId, key: Key) -> bool {
     let template = cells[id].template;
     let told = problem.templates[template].requirements.get(key);
     let free = |set: &ValueSet| set.admits_absence();
-    told.is_none()
+    told.is_none_or(|set| set.operator() == Operator::DoesNotExist)
         && cells[id].requirements.get(key).is_none_or(free)
         && cells.values(problem, id, key).is_empty()
         && !problem.domains.are_labelled(key, template)

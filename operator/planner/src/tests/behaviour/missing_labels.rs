@@ -28,6 +28,16 @@ fn anti_affinity_over_a_label_that_machines_to_come_lack_is_met() {
 }
 
 #[test]
+fn anti_affinity_over_a_label_that_the_pool_says_does_not_exist_is_met() {
+    let shape = near(app("db", 500), RACK, "db", true);
+    let mut bare = pool("default");
+    bare.template.requirements.push(need(RACK, Operator::DoesNotExist, &[]));
+    let world = builder().pool(bare).node(full()).pod("there", app("db", 1_800), Some("full"));
+    let plan = plan(&world.pending("db-0", shape.clone()).pending("db-1", shape).build());
+    assert_eq!(loads(&plan), [["db-0", "db-1"]]);
+}
+
+#[test]
 fn spread_and_affinity_over_a_label_that_machines_to_come_lack_are_not_met() {
     for shape in [spread(app("db", 500), RACK, 1), near(app("db", 500), RACK, "db", false)] {
         let plan = plan(&waiting(1, &shape, full()).build());
