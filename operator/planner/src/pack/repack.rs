@@ -200,7 +200,7 @@ fn demands(solver: &Solver<'_, '_>, cell: CellId, claims: &[usize]) -> Vec<Deman
         .collect();
     demands.sort_by_key(|demand| {
         let requests = &problem.shapes[demand.shape].requests;
-        (std::cmp::Reverse((requests[0], requests[1])), demand.shape)
+        (std::cmp::Reverse((requests[0], requests[1])), demand.pods[0])
     });
     demands
 }

@@ -246,3 +246,39 @@ fn the_topology_key_that_keeps_a_pod_waiting_does_not_depend_on_the_order_of_sha
     }
     assert_eq!(plan(&snapshot).report.pods, plan(&reversed).report.pods);
 }
+
+/// Those that are packed once more differ in their rules only.
+#[test]
+fn which_of_equal_pods_share_a_machine_does_not_depend_on_the_order_of_shapes() {
+    let mut few = kinds();
+    few.retain(|kind| ["m.xlarge", "r.large"].contains(&kind.name.as_str()));
+    for offer in few.iter_mut().flat_map(|kind| &mut kind.offerings) {
+        offer.available = offer.zone == "zone-b" && offer.capacity_type == CapacityType::Spot;
+    }
+    let small = |cpu| PodShape { requests: shape(cpu, 128 << 20).requests, ..app("web", 100) };
+    // For these there is no place, but they count as company of the others.
+    let homeless = near(small(500), RACK, "ghost", false);
+    let mut with_port = near(small(100), ZONE, "ghost", false);
+    with_port.pod_affinity[0].weight = Some(1);
+    with_port.host_ports.push(("TCP".to_owned(), String::new(), 8000));
+    let mut apart = near(small(100), ZONE, "web", true);
+    apart.pod_affinity[0].weight = Some(1);
+    let mut world = Builder::new(catalog(few)).pool(pool("default"));
+    for (number, shape) in
+        (0..9).zip([&homeless, &with_port, &apart, &apart, &apart].map(|it| [it; 2]).concat())
+    {
+        world = world.pending(&format!("web-{number}"), shape.clone());
+    }
+    for number in 0..2 {
+        world = world.pod_with(&format!("spare-{number}"), shape(700, GI), None, |pod| {
+            pod.buffer = Some("spare".to_owned());
+        });
+    }
+    let snapshot = world.build();
+    let mut reversed = snapshot.clone();
+    reversed.shapes.reverse();
+    for pod in &mut reversed.pods {
+        pod.shape.0 = 3 - pod.shape.0;
+    }
+    assert_eq!(plan(&snapshot).launches, plan(&reversed).launches);
+}
