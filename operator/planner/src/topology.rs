@@ -212,6 +212,25 @@ impl Rules {
         contains(&self.groups[group].carriers, shape)
     }
 
+    /// Whether a machine that joins a cell gets a value for a label that was open, which rules are about: its pods were counted in no domain of that label.
+    pub(crate) fn would_tell(
+        &self,
+        problem: &Problem<'_>,
+        cells: &mut Cells,
+        [from, to]: [CellId; 2],
+    ) -> bool {
+        if from == to {
+            return false;
+        }
+        let keys = cells[to].requirements.iter().map(|(key, _)| key);
+        let keys: SmallVec<[Key; 8]> =
+            keys.filter(|key| self.about_key.contains_key(key)).collect();
+        keys.into_iter().any(|key| {
+            cells.values(problem, from, key).is_empty()
+                && !cells.values(problem, to, key).is_empty()
+        })
+    }
+
     /// Whether a shape requires any of some rules.
     pub(crate) fn require(&self, shape: usize, groups: &FixedBitSet) -> bool {
         self.required[shape].iter().any(|rule| groups.contains(rule.group))

@@ -32,6 +32,9 @@ impl Placing {
             self.known.grow_and_insert(slot);
             let joined = solver.cells.joined(problem, bins.cell(slot), class, demand.variant);
             let Some(cell) = joined else { continue };
+            if problem.rules.would_tell(problem, &mut solver.cells, [bins.cell(slot), cell]) {
+                continue;
+            }
             let (cells, counts) = (&mut solver.cells, &mut solver.counts);
             // Whether a machine holds the pod is another question for each.
             let any = &mut |_: &Cells, _| true;

@@ -1,6 +1,6 @@
 //! Labels that a NodePool leaves open: machines must not share a value that was made up, or they would be one domain to topology rules.
 
-use super::behaviour::{app, near, spread};
+use super::behaviour::{ZONE, app, near, spread};
 use super::disrupting::drifted;
 use super::world::*;
 use crate::plan::{Exclusion, Plan};
@@ -9,6 +9,7 @@ use crate::testing::apply;
 use crate::{Violation, check};
 
 const RANK: &str = "example.com/rank";
+const RACK: &str = "example.com/rack";
 
 /// A pool whose machines have a rank from 4 to 6.
 fn ranked() -> NodePool {
@@ -145,4 +146,36 @@ fn machines_with_a_value_of_their_own_keep_told_domains_from_filling_up() {
     // Where nobody else can have such a machine none will come.
     let alone = world(Some(of_default(spread(app("web", 500), RANK, 1))));
     assert_eq!(loads(&plan(&alone)), [["web"]]);
+}
+
+#[test]
+fn a_pod_that_names_the_value_of_an_open_label_joins_no_machine_whose_pods_have_none_yet() {
+    let mut open = on_demand("default");
+    open.template.requirements.push(need("team", Operator::NotIn, &["a"]));
+    let mut apart = near(app("web", 100), "team", "web", true);
+    apart.required_affinity = vec![vec![need("team", Operator::In, &["b"])]];
+    let world = builder().pool(open).pending("any", app("web", 100)).pending("in-b", apart);
+    let plan = plan(&world.build());
+    assert_eq!(plan.launches.len(), 2, "{:?}", plan.launches);
+}
+
+/// kube-scheduler binds neither first: a pod with affinity is not the first of its kind where another that it selects runs, whatever the value of the label
+/// turns out to be there; and once it runs, it takes the other one's place in the zone.
+#[test]
+fn a_pod_is_not_the_first_of_its_kind_while_another_gets_a_machine_with_an_open_label() {
+    let mut open = on_demand("default");
+    open.template.requirements.push(need(RACK, Operator::NotIn, &["r1"]));
+    let mut old = node("old", "default", "m.large", "zone-a");
+    old.labels.insert(RACK.to_owned(), "7".to_owned());
+    let mut spread = spread(app("web", 9_000), ZONE, 1);
+    spread.node_selector.insert(ZONE.to_owned(), "zone-a".to_owned());
+    let mut far = shape(100, GI);
+    far.node_selector.insert(ZONE.to_owned(), "zone-b".to_owned());
+    far.requests.cpu = 9_000;
+    let world = builder().pool(open).node(old).pending("spread", spread).pending("far", far);
+    let snapshot = world.pending("near", near(app("web", 100), RACK, "web", false)).build();
+    let plan = plan(&snapshot);
+    assert_eq!(plan.nominations, []);
+    assert_eq!(plan.report.pods.len(), 1, "{:?}", plan.report.pods);
+    assert_eq!(&*plan.report.pods[0].pod.name, "near");
 }

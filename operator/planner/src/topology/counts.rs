@@ -4,11 +4,11 @@ use fixedbitset::FixedBitSet;
 use rustc_hash::FxHashMap;
 
 use super::counted::{Counted, OnMachines};
-use super::families::Universe;
+use super::families::{Counting, Universe};
 use super::hosts::Host;
 use super::journal::Change;
 use super::occupants::Occupants;
-use super::standing::Place;
+use super::standing::{Place, is_labelled};
 use super::tallies::{Domain, Tallies, Tally};
 use super::{Group, Kind, Rule};
 use crate::cells::{CellId, Cells};
@@ -126,10 +126,18 @@ impl Counts {
                 };
                 known = Some((about.key, only));
             }
-            if let Some((_, Some(domain))) = known
-                && about.counts_in(problem, cells, &mut place)
-            {
-                self.count(rules, Change::Selected { shape, family, domain, by });
+            match known {
+                Some((_, Some(domain))) if about.counts_in(problem, cells, &mut place) => {
+                    self.count(rules, Change::Selected { shape, family, domain, by });
+                }
+                // The pod will be in some domain, so none that wants to be near it is the first of its kind.
+                Some((_, None))
+                    if about.counts == Counting::Near
+                        && is_labelled(problem, &cells[cell], about.key) =>
+                {
+                    self.count(rules, Change::Somewhere { shape, family, by });
+                }
+                _ => {}
             }
         }
         for (group, key) in rules.closing(shape) {

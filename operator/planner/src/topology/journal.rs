@@ -17,6 +17,8 @@ pub(super) enum Change {
     Selected { shape: usize, family: usize, domain: Value, by: i32 },
     /// The same for those of some groups that are about a topology key.
     SelectedBy { groups: Arc<FixedBitSet>, shape: usize, key: Key, domain: Value, by: i32 },
+    /// In a domain that is not known yet: for the groups of a family that bring pods together.
+    Somewhere { shape: usize, family: usize, by: i32 },
     /// That carry the rule of a group of anti-affinity.
     Carrying { group: usize, domain: Value, by: i32 },
     /// Of one shape, on a host, with its place in bitsets.
@@ -28,6 +30,7 @@ impl Change {
     fn inverse(mut self) -> Self {
         let (Self::Selected { by, .. }
         | Self::SelectedBy { by, .. }
+        | Self::Somewhere { by, .. }
         | Self::Carrying { by, .. }
         | Self::Occupants { by, .. }) = &mut self;
         *by = -*by;
@@ -71,6 +74,11 @@ impl Counts {
                 self.scratch.intersect_with(groups);
                 self.domains.entry(domain).or_default().selected.change(&self.scratch, by);
                 self.scratch.intersect_with(&rules.near);
+                self.near.change(&self.scratch, by);
+            }
+            Change::Somewhere { shape, family, by } => {
+                let groups = &rules.families[family].groups;
+                rules.selecting[shape].common_to(groups, &mut self.scratch);
                 self.near.change(&self.scratch, by);
             }
             Change::Carrying { group, domain, by } => {
