@@ -21,6 +21,8 @@ use crate::policy::Policy;
 use crate::provision;
 use crate::resources::{MicroUsd, Resources};
 use crate::snapshot::{Node, NodeId, Operator, Placement, PodShape, Requirement, Snapshot};
+#[cfg(test)]
+pub(crate) use rules::is_selected;
 use rules::{Rules, View};
 
 /// More rounds than this are not waited for.
@@ -91,12 +93,12 @@ pub fn deal_out(snapshot: &Snapshot, plan: &Plan, scheduler: Scheduler) -> (Snap
     (cluster.snapshot(), cluster.queue.len())
 }
 
-/// The pods that kube-scheduler would not bind where a plan has them, each let onto its machine alone: in the best of so many orders. In every other one they come
-/// as they like; in the rest as many of one shape as may come before any of the next.
+/// The pods that kube-scheduler would not bind where a plan has them, each let onto its machine alone: in the best of so many orders. In a third of them pods come as they
+/// like; in a third as many of one shape as may come before any of the next; in the rest all but one of the first shape come last.
 pub fn refused(snapshot: &Snapshot, plan: &Plan, orders: u64) -> Vec<PodRef> {
     let tries = (0..orders).map(|seed| {
         let mut cluster = Cluster::new(snapshot, Scheduler::new(seed));
-        cluster.bind(plan, seed % 2 == 1);
+        cluster.bind(plan, seed % 3 > 0, seed % 3 > 1);
         let left = cluster.queue.iter().map(|&pod| pod_ref(&snapshot.pods[pod]));
         left.collect::<Vec<_>>()
     });
@@ -246,7 +248,7 @@ impl<'a> Cluster<'a> {
     }
 
     /// Binds pods where a plan has them, as long as any may be; keeps those that it places nowhere out of the queue.
-    fn bind(&mut self, plan: &Plan, by_shape: bool) {
+    fn bind(&mut self, plan: &Plan, by_shape: bool, one_ahead: bool) {
         let first = self.machines.len();
         self.launch(plan);
         let mut places: BTreeMap<&PodRef, usize> = BTreeMap::new();
@@ -263,6 +265,10 @@ impl<'a> Cluster<'a> {
         if by_shape {
             let turns: Vec<u32> = self.before.shapes.iter().map(|_| self.draw.number()).collect();
             queue.sort_by_key(|&(pod, _)| turns[self.before.pods[pod].shape.0 as usize]);
+        }
+        if one_ahead && let Some(&first) = queue.first() {
+            let shape = |pod: usize| self.before.pods[pod].shape;
+            queue.sort_by_key(|&it| it != first && shape(it.0) == shape(first.0));
         }
         let mut progress = true;
         while progress {

@@ -143,7 +143,8 @@ impl Rules {
     }
 }
 
-fn is_selected(
+/// Whether a term of a carrier selects pods of a shape.
+pub(crate) fn is_selected(
     snapshot: &Snapshot,
     carrier: &PodShape,
     term: &PodAffinityTerm,

@@ -107,3 +107,14 @@ fn a_pod_with_any_number_of_alternatives_gets_the_one_that_can_be_met() {
         assert_eq!(loads(&plan), [["web"]], "{:?}", plan.report.pods);
     }
 }
+
+#[test]
+fn a_pod_with_a_rule_and_any_number_of_alternatives_gets_the_one_that_can_be_met() {
+    let mut apart = near(app("web", 500), HOSTNAME, "web", true);
+    let zone = |name: &str| vec![need(ZONE, Operator::In, &[name])];
+    apart.required_affinity = (0..999).map(|number| zone(&format!("zone-{number}"))).collect();
+    apart.required_affinity.push(zone("zone-b"));
+    let world = builder().pool(pool("default")).pending("web-0", apart.clone());
+    let plan = plan(&world.pending("web-1", apart).build());
+    assert_eq!(loads(&plan), [["web-0"], ["web-1"]], "{:?}", plan.report.pods);
+}

@@ -7,7 +7,7 @@ use crate::plan::PodRef;
 use crate::testing::dealing::{Scheduler, deal_out, refused};
 
 /// In so many orders pods are let onto their machines.
-const ORDERS: u64 = 64;
+const ORDERS: u64 = 96;
 
 /// The pods that wait for a place, virtual ones left out.
 fn waiting(snapshot: &Snapshot) -> BTreeSet<PodRef> {
@@ -18,7 +18,7 @@ fn waiting(snapshot: &Snapshot) -> BTreeSet<PodRef> {
 }
 
 /// Where pods are planned, in few words.
-fn told(plan: &Plan) -> String {
+pub(super) fn told(plan: &Plan) -> String {
     let pods = |pods: &[PodRef]| pods.iter().map(|pod| &*pod.name).collect::<Vec<_>>().join(" ");
     let launches = plan.launches.iter().map(|it| {
         let needs = it.requirements.iter().filter(|need| need.values.len() == 1);
