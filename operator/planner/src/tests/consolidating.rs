@@ -3,12 +3,12 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::behaviour::{HOSTNAME, ZONE, app, near, spread};
-use super::disrupting::stay;
+use super::disrupting::{commands, stay};
 use super::world::*;
 use crate::plan::{Method, Stay};
 use crate::policy::Policy;
 use crate::revalidate;
-use crate::snapshot::{CapacityType, Operator, PodShape};
+use crate::snapshot::{CapacityType, DisruptionReason, Operator, PodShape};
 use crate::testing::{apply, usd};
 
 #[test]
@@ -300,4 +300,24 @@ fn machines_for_pods_that_wait_are_those_that_provisioning_launches() {
     let held = disruption(&snapshot);
     assert_eq!(held.commands, []);
     assert_eq!(*stay(&held, "a"), Stay::Later);
+}
+
+#[test]
+fn pods_stay_whose_spread_depends_on_a_pod_for_which_a_machine_is_launched() {
+    let web = |cpu| spread(app("web", cpu), ZONE, 2);
+    let world = |waits: bool| {
+        let mut stays = node("b", "default", "c.large", "zone-a");
+        stays.do_not_disrupt = true;
+        let world = builder()
+            .pool(on_demand("default"))
+            .node(node("a", "default", "c.large", "zone-a"))
+            .node(stays)
+            .pod("web-a", web(100), Some("a"))
+            .pod("web-b", web(100), Some("b"));
+        if waits { world.pending("large", web(9000)).build() } else { world.build() }
+    };
+    assert_eq!(commands(&disruption(&world(false))), [(DisruptionReason::Underutilized, "a", 0)]);
+    let plan = disruption(&world(true));
+    assert_eq!(plan.commands, []);
+    assert_eq!(*stay(&plan, "a"), Stay::Later);
 }
