@@ -31,8 +31,7 @@ const STILL_PROMISING: f64 = 0.97;
 /// The number of beginnings of a load that a search has in view.
 const WIDTH: usize = 4;
 
-/// The limit on the steps that improve a load. With fewer than 16 times as many pods, the limit is a
-/// sixteenth of their number: the more machines have the same load, the more a better one saves.
+/// The limit on the steps that improve a load, whatever the number of pods.
 const IMPROVING: usize = 1_000;
 
 /// The share of a machine's price that a load must be worth for the search to keep it. The steps that
@@ -49,16 +48,19 @@ struct Care {
     bins: usize,
     /// The limit on rounds after each rounding.
     rounds: usize,
+    /// The number of pods for each step that improves a load: the more machines have the same load,
+    /// the more a better one saves.
+    per_step: usize,
     /// The share of a machine's price that a load must gain, and the gap to the proven bound, as a
     /// share of the price, at which the problem counts as solved.
     gap: f64,
 }
 
 /// For few pods, of which rounding loses more than such a gap.
-const QUICK: Care = Care { bins: 6, rounds: 2, gap: 3e-3 };
+const QUICK: Care = Care { bins: 6, rounds: 2, per_step: 16, gap: 3e-3 };
 
-/// For at least `MANY` pods.
-const THOROUGH: Care = Care { bins: 12, rounds: 3, gap: 1e-3 };
+/// For at least `MANY` pods, and where pods keep off each other's hosts: then few loads fill a machine.
+const THOROUGH: Care = Care { bins: 12, rounds: 3, per_step: 4, gap: 1e-3 };
 
 /// The number of pods from which `THOROUGH` applies.
 const MANY: usize = 10_000;
@@ -265,8 +267,10 @@ impl<'t> Market<'t> {
         let active =
             (0..table.bins.len()).map(|bin| (bin, table.bins[bin].clusters.clone())).collect();
         let pods: usize = left.iter().sum();
-        let effort = Effort { width: WIDTH, improve: (pods / 16).min(IMPROVING), least: 0.0 };
-        let care = if pods < MANY { QUICK } else { THOROUGH };
+        let apart = table.rows.iter().any(|row| !row.groups.is_empty());
+        let care = if pods < MANY && !apart { QUICK } else { THOROUGH };
+        let effort =
+            Effort { width: WIDTH, improve: (pods / care.per_step).min(IMPROVING), least: 0.0 };
         let center = (proved, table.worths.clone());
         Self { table, master, known, active, center, effort, care }
     }
