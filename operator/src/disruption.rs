@@ -161,6 +161,10 @@ async fn start_all<P: CloudProvider>(
     stop: &CancellationToken,
 ) -> usize {
     let acting = span!("actuate", commands = number(left.len()));
+    // Before the first one is begun: small pods of its nodes wait for large ones of the last.
+    for command in left.iter().filter(|it| it.replacements.is_empty() && !it.is_reboot()) {
+        queue::expect_evictions(operator, command);
+    }
     let (mut begun, mut started) = (0, 0);
     let mut running = FuturesUnordered::new();
     loop {

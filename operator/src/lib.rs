@@ -20,6 +20,7 @@ pub mod disruption;
     reason = "events are about objects, and nobody reads them back"
 )]
 pub mod events;
+pub mod eviction_order;
 pub mod gauges;
 pub mod http;
 #[expect(clippy::disallowed_methods, reason = "the Nodes are the pretended cloud's machines")]

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cloud_provider::CloudProvider;
 use crate::context::Context;
 use crate::controller::{Controller, Reconciler};
+use crate::eviction_order::EvictionOrder;
 use crate::ledger::Ledger;
 use crate::nominations::Nominations;
 use crate::offers::{LatestOffers, Offers};
@@ -47,6 +48,8 @@ pub struct Operator<P> {
     pub pauses: Pauses,
     /// What the machines of NodePools have together, for whoever launches more.
     pub ledger: Ledger,
+    /// Which pods of disrupted nodes are evicted first.
+    pub eviction_order: EvictionOrder,
 }
 
 impl<P> std::fmt::Debug for Operator<P> {

@@ -23,6 +23,7 @@ use crate::cloud_provider::metered::Metered;
 use crate::cloud_provider::{CloudProvider, RepairPolicy};
 use crate::context::Context;
 use crate::events::Recorder;
+use crate::eviction_order::EvictionOrder;
 use crate::gauges;
 use crate::leader::Election;
 use crate::leadership::{self, Replica};
@@ -227,6 +228,7 @@ async fn operate<P: CloudProvider>(
         nominations: Nominations::default(),
         pauses: Pauses::default(),
         ledger: Ledger::default(),
+        eviction_order: EvictionOrder::default(),
     };
     let leading = Leading { operator, wake };
     leading.tell(false);
@@ -323,6 +325,7 @@ impl<P: CloudProvider> Replica for Leading<P> {
             nominations: Nominations::default(),
             pauses: Pauses::default(),
             ledger: Ledger::default(),
+            eviction_order: EvictionOrder::default(),
         };
         controllers::start(&Arc::new(operator), &self.wake, tasks);
         self.tell(true);

@@ -144,6 +144,7 @@ pub(crate) fn operator_on<P: CloudProvider>(
         nominations: crate::nominations::Nominations::default(),
         pauses: Pauses::default(),
         ledger: crate::ledger::Ledger::default(),
+        eviction_order: crate::eviction_order::EvictionOrder::default(),
     };
     (Arc::new(operator), publisher)
 }

@@ -49,12 +49,13 @@ use bargains::Bargains;
 use budgets::Budgets;
 use candidates::Node;
 use moving::Moves;
-use rehearsal::Arrival;
+use rehearsal::{Arrival, Evicted};
 use wanted::Wanted;
 
 pub use budgets::{BudgetUse, budget_uses};
 pub use deletion_costs::{DeletionCost, PresentCost, deletion_costs};
 pub(crate) use rehearsal::shuffle;
+pub use rehearsal::size_class;
 pub use replicas::replicas;
 #[cfg(test)]
 pub(crate) use revalidate::begun;
@@ -160,7 +161,7 @@ struct Pass<'p, 'a> {
     /// How many placements are those of pods that were waiting anyway.
     waiting: usize,
     /// Pods that commands evict.
-    evicted: Vec<usize>,
+    evicted: Vec<Evicted>,
     /// Those that consolidation moves onto machines that exist.
     crowding: Vec<usize>,
     /// Machines that commands launch.
@@ -326,7 +327,9 @@ impl<'p, 'a> Pass<'p, 'a> {
             let claim = self.solver.claims.get(number);
             totals.come(snapshot, launch, claim.map_or(&[], |claim| &claim.pods));
         }
-        let evicted = nodes.iter().flat_map(|node| node.pods.iter().copied());
+        let late = !replacements.is_empty();
+        let evicted = nodes.iter().flat_map(|node| node.pods.iter());
+        let evicted = evicted.map(|&pod| Evicted { pod, late });
         if reason == DisruptionReason::Underutilized {
             self.crowding.extend(placed.iter().map(|&(pod, _)| pod));
         }
@@ -430,6 +433,11 @@ impl<'p, 'a> Pass<'p, 'a> {
         };
         let size = share(requests[0], self.capacity.0) + share(requests[1], self.capacity.1);
         u64::try_from(size).unwrap_or(u64::MAX)
+    }
+
+    fn size_class(&self, pod: usize) -> u32 {
+        let snapshot = self.problem.snapshot;
+        size_class(&snapshot.shapes[snapshot.pods[pod].shape.0 as usize].requests)
     }
 
     /// Whether a command has the node already.

@@ -42,7 +42,7 @@ mod zones;
 pub use check::{Violation, check};
 pub use disruption::{
     BudgetUse, DeletionCost, PresentCost, budget_uses, deletion_costs, disrupt, replicas,
-    revalidate, revalidate_all,
+    revalidate, revalidate_all, size_class,
 };
 pub use lower_bound::{Bound, lower_bound, lower_bound_within};
 pub use plan::Plan;

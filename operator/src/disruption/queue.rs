@@ -8,6 +8,7 @@
 //! what still makes sense is planned again.
 
 pub(crate) mod deletion;
+mod expected;
 mod marks;
 mod running;
 
@@ -24,6 +25,7 @@ use tenon_planner::plan::{Candidate, Command, Repair};
 use tenon_planner::snapshot::Refusal;
 
 use self::deletion::delete;
+pub(super) use self::expected::expect_evictions;
 pub(super) use self::marks::clear;
 use self::marks::mark;
 use self::running::Running;
@@ -114,10 +116,12 @@ impl Commands {
     /// Starts a command; answers whether that succeeded. What failed is logged, and cleaned up by
     /// the next pass.
     pub async fn start<P: CloudProvider>(&self, operator: &Operator<P>, command: Command) -> bool {
+        let pods: Vec<_> = expected::pods(&command).map(|pod| Arc::clone(&pod.uid)).collect();
         let error = match self.try_start(operator, command).await {
             Ok(()) => return true,
             Err(error) => error,
         };
+        pods.iter().for_each(|uid| operator.eviction_order.forget(uid));
         let chain = crate::text::chain(&error);
         let concern = error.concern();
         if concern == Concern::Nobody {
@@ -252,6 +256,9 @@ impl Commands {
         started: &Started,
     ) -> Result<(), Reported> {
         let candidates = &started.command.candidates;
+        if !started.command.replacements.is_empty() {
+            expect_evictions(operator, &started.command);
+        }
         let deletions = candidates.iter().map(|candidate| delete(operator, started, candidate));
         let results = join_all(deletions).await;
         let failed: Vec<(&Candidate, WriteError)> = candidates

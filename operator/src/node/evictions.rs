@@ -17,10 +17,11 @@ use parking_lot::Mutex;
 
 use super::drain::{Urge, forced_from, must_be_forced};
 use crate::cloud_provider::CloudProvider;
-use crate::controller::{Controller, Reconciler, Reported};
+use crate::controller::{Affected, Controller, Reconciler, Reported};
 use crate::events::{Event, Reason, pod as reference};
 use crate::operator::Operator;
-use crate::state::change::ObjectKey;
+use crate::state::State;
+use crate::state::change::{ObjectKey, Touched};
 use crate::state::pod::Pod;
 use crate::watch::wire::Node;
 use crate::work::{Action, Backoff, WorkQueue};
@@ -149,6 +150,18 @@ impl<P: CloudProvider> Reconciler for EvictionQueue<P> {
         self.operator.options.workers(100, 5000)
     }
 
+    /// The order waits for kube-scheduler's word on replacements; nothing is looked at because of it.
+    fn affected(&self, touched: &Touched, state: &State) -> Affected<Key> {
+        if let Touched::Pod(key, event) = touched
+            && (event.bound.is_some() || event.provisionable)
+            && let Some(pod) = state.read().pod(key)
+            && let Some(owner) = &pod.owner_path
+        {
+            self.operator.eviction_order.tried(&pod.uid, owner, pod.created_at);
+        }
+        Affected::None
+    }
+
     async fn reconcile(&self, key: &Key) -> Result<Action, Reported> {
         let Evictions { queue, items } = &self.evictions;
         let item = items.lock().get(key).cloned();
@@ -170,6 +183,7 @@ impl<P: CloudProvider> Reconciler for EvictionQueue<P> {
         }
         result.map(|progress| match progress {
             Progress::Going(left) => Action::After(left),
+            Progress::Held => Action::After(held_for(self.operator.eviction_order.len())),
             Progress::Agreed(_) => Action::After(ASK_AGAIN.unsigned_abs()),
             Progress::Done => Action::Wait,
         })
@@ -185,6 +199,14 @@ enum Progress {
     Agreed(Agreed),
     /// It has agreed to go; if it is not seen going, it is asked again after this time.
     Going(Duration),
+    /// Larger pods go first.
+    Held,
+}
+
+/// When a pod that waits for larger ones is looked at again: the more wait, the later.
+fn held_for(waiting: usize) -> Duration {
+    const EACH: Duration = Duration::from_micros(200);
+    Duration::from_millis(100) + EACH * u32::try_from(waiting).unwrap_or(u32::MAX).min(5_000)
 }
 
 /// How long until the pod is forced to go, if it isn't yet.
@@ -244,13 +266,25 @@ async fn evict<P: CloudProvider>(
     Key { pod: key, uid }: &Key,
     item: &Item,
 ) -> Result<Progress, Reported> {
-    let step = step(operator.state.read().pod(key), uid, item, operator.now());
+    let now = operator.now();
+    let step = step(operator.state.read().pod(key), uid, item, now);
+    let order = &operator.eviction_order;
+    if step == Step::Evict && order.holds(uid, now) {
+        return Ok(Progress::Held);
+    }
+    let owner = operator.state.read().pod(key).and_then(|pod| pod.owner_path.clone());
     let pod = reference(&key.pod(Arc::clone(uid)));
     let recorder = &operator.context.recorder;
     match step {
-        Step::Done => Ok(Progress::Done),
+        Step::Done => {
+            order.forget(uid);
+            Ok(Progress::Done)
+        }
         Step::Going(left) => Ok(Progress::Going(left)),
-        Step::Protected => Err(Reported),
+        Step::Protected => {
+            order.forget(uid);
+            Err(Reported)
+        }
         Step::Delete(grace) => match operator.write.delete_pod(key, uid, grace).await {
             Ok(()) => {
                 let message =
@@ -266,6 +300,10 @@ async fn evict<P: CloudProvider>(
         },
         Step::Evict => {
             let answer = operator.write.evict_pod(key, uid).await;
+            match answer {
+                Ok(()) => order.evicted(uid, owner.as_ref(), operator.now()),
+                Err(_) => order.forget(uid),
+            }
             let code = answer.as_ref().map_or_else(|error| error.code().unwrap_or(500), |()| 200);
             operator.context.metrics.eviction_requests.inc([&code.to_string()]);
             match answer {
@@ -429,6 +467,45 @@ mod tests {
         operator.state.apply(seen(&going)).await;
         drain_for(60).await;
         assert_eq!(server.requests().len(), 2);
+        stop.cancel();
+        worker.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_small_pod_is_evicted_once_the_replacement_of_a_larger_one_is_placed() {
+        let server =
+            ApiServer::answering(|_| (201, json!({"kind": "Status", "status": "Success"})));
+        let seen = |name: &str, owner: &str, node: Option<&str>| {
+            let owner = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": owner, "uid": owner, "controller": true}]);
+            let metadata = json!({"namespace": "default", "name": name, "uid": name,
+                "resourceVersion": "1", "creationTimestamp": "2100-01-01T00:00:00Z", "ownerReferences": owner});
+            let pod = json!({"metadata": metadata, "spec": {"nodeName": node}});
+            Change::Applied(Object::Pod(Box::new(serde_json::from_value(pod).unwrap())))
+        };
+        let mut cluster = Cluster::new(&[node_class::KWOK], LabelRules::core());
+        cluster.apply(seen("large", "large", Some("n")));
+        cluster.apply(seen("small", "small", Some("n")));
+        let (operator, _publisher) = testing::operator(&server, cluster);
+        let (evictions, stop) = (Evictions::new(), CancellationToken::new());
+        let controller = evictions.controller(Arc::clone(&operator));
+        let worker = testing::spawn(operator.run(controller, stop.clone()));
+        let classes = [("small".into(), 1), ("large".into(), 9)];
+        operator.eviction_order.expect(classes.into_iter(), operator.now());
+        for name in ["small", "large"] {
+            evictions.add(ObjectKey::new("default", name), name, "n", None, "Underutilized");
+        }
+        let asked = || {
+            let requests = server.requests();
+            requests.iter().map(|it| it.path.split('/').nth(6).unwrap().to_owned()).collect()
+        };
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let requests: Vec<String> = asked();
+        assert_eq!(requests, ["large"]);
+        operator.state.apply(seen("large-again", "large", None)).await;
+        operator.state.apply(seen("large-again", "large", Some("m"))).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let requests: Vec<String> = asked();
+        assert_eq!(requests, ["large", "small"]);
         stop.cancel();
         worker.await.unwrap();
     }

@@ -157,6 +157,7 @@ pub(crate) async fn watched(objects: Vec<Value>) -> (Arc<Operator<Idle>>, Publis
         quarantine: crate::quarantine::Quarantine::default(),
         pauses: crate::pauses::Pauses::default(),
         ledger: crate::ledger::Ledger::default(),
+        eviction_order: crate::eviction_order::EvictionOrder::default(),
         nominations: crate::nominations::Nominations::default(),
     };
     (Arc::new(operator), publisher, api)

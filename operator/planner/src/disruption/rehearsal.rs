@@ -1,9 +1,12 @@
 //! Whether pods find a place however kube-scheduler deals them out.
 //!
-//! A plan says where evicted pods fit; kube-scheduler decides where they go, one by one in no certain order, each on the machine with the most left. What fits
-//! when it is packed tightly may then leave the last pods without a place, and a machine would be launched for them: the cluster would grow again by what
-//! was meant to shrink it. So what consolidation would do is rehearsed in that way on a copy of the pass, topology rules included, and only as much of it
-//! happens as leaves a place for everybody.
+//! A plan says where evicted pods fit; kube-scheduler decides where they go: one by one, each on the machine with the most left. What fits when it is packed
+//! tightly may then leave the last pods without a place, and a machine would be launched for them: the cluster would grow again by what was meant to shrink
+//! it. So what consolidation would do is rehearsed in that way on a copy of the pass, topology rules included, and only as much of it happens as leaves a
+//! place for everybody.
+//!
+//! Pods come in the order in which the operator evicts them: by [`size_class`], the largest first. Were small ones first, they would take a little of every
+//! machine, and the large ones would find none with enough left.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -20,20 +23,42 @@ use crate::compile::shapes::ClassId;
 use crate::compile::{fits, take_times};
 use crate::plan::Stay;
 use crate::provision::is_currently_reschedulable;
+use crate::resources::Resources;
 use crate::solver::Solver;
 use crate::topology::{Counts, Host};
 
 /// How often what is too much is left out and the rest tried once more, times nodes: in small clusters every step is given its chance.
 const ROUNDS_TIMES_NODES: usize = 20_000;
 
-/// In how many orders pods are dealt out, apart from the one by size.
+/// In how many orders the pods of one size class are dealt out, apart from the one in which the largest come last.
 const ORDERS: u64 = 3;
 
-/// For so many pods that move onto machines that exist, room has to be left for one more of the largest.
-const PODS_PER_SPARE: usize = 32;
+/// For so many pods that move onto machines that exist, room has to be left for one more of the largest,
+const PODS_PER_LARGEST: usize = 64;
+
+/// and for so many of them for one more of their median.
+const PODS_PER_MEDIAN: usize = 32;
 
 /// Fewer pods need no spare room: there are not many more orders than those that are tried.
 const FEW_PODS: usize = 4;
+
+/// A pod that a command evicts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Evicted {
+    /// Index of [`crate::Snapshot::pods`].
+    pub(super) pod: usize,
+    /// Only once the command's replacements are there.
+    pub(super) late: bool,
+}
+
+/// How large a pod is when it comes to who is evicted first: pods of a larger class go before those of a smaller one. Each class is twice as large as the one
+/// below it, in millicores and, at four GiB to the core, memory.
+pub fn size_class(requests: &Resources) -> u32 {
+    /// Bytes that weigh as much as one millicore.
+    const BYTES: i64 = (4 << 30) / 1000;
+    let weight = requests.cpu.max(0).saturating_add(requests.memory.max(0) / BYTES);
+    weight.checked_ilog2().unwrap_or(0)
+}
 
 /// One step of a consolidation: nodes that go together.
 #[derive(Debug)]
@@ -136,8 +161,8 @@ impl<'n, 'p, 'a> Stage<'n, 'p, 'a> {
         enough
     }
 
-    /// Deals out the pods of the first acts, and of what was decided before: in a few orders, of which the worst is the one with the largest pods last, when
-    /// small ones have taken a little of every machine.
+    /// Deals out the pods of the first acts, and of what was decided before: in a few orders, of which the worst is the one with the largest pods of each class
+    /// last, when smaller ones have taken a little of every machine.
     fn all_find_places(&self, acts: usize) -> bool {
         let stage = &self.pass;
         let problem = stage.problem;
@@ -153,20 +178,24 @@ impl<'n, 'p, 'a> Stage<'n, 'p, 'a> {
         if problem.rules.len() > 0 {
             solver.counts = counts_without(stage, solver.closed());
         }
-        let mut pods: Vec<usize> = stage.evicted[..evicted].to_vec();
-        pods.retain(|&pod| is_currently_reschedulable(&problem.snapshot.pods[pod]));
+        let mut pods: Vec<Evicted> = stage.evicted[..evicted].to_vec();
+        pods.retain(|it| is_currently_reschedulable(&problem.snapshot.pods[it.pod]));
         let mut shut = stage.settling.clone();
         shut.union_with(&stage.sick);
         let spares = self.spares(&stage.crowding[..crowding], room_for);
-        let dealt = pods.iter().chain(&spares).copied();
+        pods.extend(spares.into_iter().map(|pod| Evicted { pod, late: false }));
+        let dealt = pods.iter().map(|it| it.pod);
         let start = Deal::new(solver, &shut, &stage.arrivals[..arrivals], dealt);
         (0..=ORDERS).all(|order| {
             match order {
-                ORDERS => pods.sort_by_key(|&pod| (stage.size(pod), pod)),
+                ORDERS => pods.sort_by_key(|it| (stage.size(it.pod), it.pod)),
                 _ => shuffle(&mut pods, order),
             }
+            // What is replaced is drained when its replacement is ready, which may be at once or after everything else.
+            let waits = order % 2 == 1;
+            pods.sort_by_key(|it| (waits && it.late, Reverse(stage.size_class(it.pod))));
             let mut deal = start.clone();
-            pods.iter().chain(&spares).all(|&pod| deal.place(pod))
+            pods.iter().all(|it| deal.place(it.pod))
         })
     }
 
@@ -175,8 +204,15 @@ impl<'n, 'p, 'a> Stage<'n, 'p, 'a> {
         let size = |pod: usize| self.pass.size(pod);
         // What kube-scheduler goes by besides is not known here, so that it may come a little worse.
         let largest = crowding.iter().copied().max_by_key(|&pod| (size(pod), pod));
-        let n = (crowding.len() + PODS_PER_SPARE - FEW_PODS) / PODS_PER_SPARE;
+        let n = (crowding.len() + PODS_PER_LARGEST - FEW_PODS) / PODS_PER_LARGEST;
         let mut spares: Vec<usize> = largest.into_iter().cycle().take(n).collect();
+        let n = crowding.len() / PODS_PER_MEDIAN;
+        if n > 0 {
+            let mut pods = crowding.to_vec();
+            let (_, &mut median, _) =
+                pods.select_nth_unstable_by_key(crowding.len() / 2, |&pod| (size(pod), pod));
+            spares.extend(std::iter::repeat_n(median, n));
+        }
         let mut room: u64 = crowding.iter().chain(&spares).map(|&pod| size(pod)).sum();
         // Pods that ask for nothing never fill it.
         for pod in crowding.iter().copied().cycle().take(self.pass.problem.snapshot.pods.len()) {
@@ -205,7 +241,7 @@ fn counts_without(pass: &Pass<'_, '_>, closed: impl Iterator<Item = usize>) -> C
 }
 
 /// Another order, the same in every pass so that what is at rest stays at rest; 0 leaves things as they are.
-pub(crate) fn shuffle(pods: &mut [usize], order: u64) {
+pub(crate) fn shuffle<T>(pods: &mut [T], order: u64) {
     let mut draw = order;
     for at in (1..pods.len()).rev().filter(|_| order > 0) {
         draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

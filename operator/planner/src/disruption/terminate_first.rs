@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::candidates::Node;
 use super::moving::Search;
+use super::rehearsal::Evicted;
 use super::{Pass, prepare};
 use crate::compile::label;
 use crate::devices::State;
@@ -61,7 +62,7 @@ fn go_first(
         .flatten();
     let Some(command) = command else { return false };
     pass.replay(&command);
-    pass.evicted.extend(&node.pods);
+    pass.evicted.extend(node.pods.iter().map(|&pod| Evicted { pod, late: false }));
     if pass.is_initialized(node) {
         pass.budgets.take(node);
     }
