@@ -121,7 +121,9 @@ impl Commands {
             Ok(()) => return true,
             Err(error) => error,
         };
-        pods.iter().for_each(|uid| operator.eviction_order.forget(uid));
+        for uid in &pods {
+            operator.eviction_order.forget(uid);
+        }
         let chain = crate::text::chain(&error);
         let concern = error.concern();
         if concern == Concern::Nobody {

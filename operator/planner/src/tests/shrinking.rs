@@ -76,7 +76,7 @@ fn mix_scaled_in(seed: u64) -> Snapshot {
         let mut pods: Vec<&Pod> = full.pods.iter().filter(|pod| pod.shape.0 == shape).collect();
         // Those that share their node with most of their like go first.
         pods.sort_by_cached_key(|pod| (Reverse(alike[&(node_of(pod), shape)]), next(1 << 30)));
-        gone.extend(pods.iter().take(EACH * 3 / 10).map(|pod| pod.name.clone()));
+        gone.extend(pods.iter().take(EACH * 3 / 10).map(|pod| Arc::clone(&pod.name)));
     }
     let left = full.nodes.iter().fold(world(), |world, node| world.node(node.clone()));
     let kept = full.pods.iter().filter(|pod| !gone.contains(&pod.name));
