@@ -13,8 +13,8 @@ use tenon_planner::policy::PreferencePolicy;
 use tenon_planner::testing::mixes::{diverse, fake_types};
 use tenon_planner::{Plan, Policy, Snapshot, lower_bound, provision};
 use worlds::{
-    awkward, aws_types, batch, checksum, cluster, full, is_common, lopsided, on_demand, pool,
-    preferring, ruled_services, services,
+    awkward, aws_types, batch, checksum, cluster, constrained_services, full, is_common, lopsided,
+    on_demand, pool, preferring, services,
 };
 
 /// Where the draw of the diverse mix begins.
@@ -93,7 +93,7 @@ fn prices(_: &mut Criterion) {
             ("services", services(world(), n)),
             ("halves and thirds", awkward(world(), n)),
             ("processors and memory", lopsided(world(), n)),
-            ("services with rules", ruled_services(world(), n)),
+            ("services with rules", constrained_services(world(), n)),
         ] {
             describe(&format!("{name} {n}"), &snapshot, &Policy::default(), true);
         }

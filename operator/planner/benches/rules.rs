@@ -7,7 +7,7 @@ use tenon_planner::testing::apply;
 use tenon_planner::testing::mixes::{Draw, HOSTNAME, ZONE, shape, spread, term};
 use tenon_planner::{Policy, Snapshot, provision};
 
-use crate::worlds::{cluster, ruled_services};
+use crate::worlds::{cluster, constrained_services};
 use crate::{common, consolidating, named, need, node};
 
 fn app(number: i64) -> PodShape {
@@ -154,7 +154,7 @@ pub(crate) fn many_keys(pods: usize, keys: usize, nodes: usize) -> Snapshot {
 
 /// Services with rules on machines, of which three pods in ten have gone.
 pub(crate) fn shrunk(n: usize) -> Snapshot {
-    let before = ruled_services(cluster(common(), consolidating("default")), n);
+    let before = constrained_services(cluster(common(), consolidating("default")), n);
     let plan = provision(&before, &Policy::default(), Timestamp::UNIX_EPOCH, 1, &());
     let mut after = apply(&before, &plan);
     let mut number = 0;

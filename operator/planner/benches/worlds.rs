@@ -176,7 +176,7 @@ pub fn log_normal(world: Builder, n: usize, shapes: usize) -> Snapshot {
 }
 
 /// The same services, each spread over the zones; of every third one no two pods share a host.
-pub fn ruled_services(world: Builder, n: usize) -> Snapshot {
+pub fn constrained_services(world: Builder, n: usize) -> Snapshot {
     ruled(world, n, 150)
 }
 

@@ -239,7 +239,7 @@ impl<'a> Problem<'a> {
         let template_inputs = types::template_requirements(snapshot, &mut symbols);
         let devices = devices::Table::new(snapshot, &mut symbols);
         let asked = machines::asked(&classes, &daemons, &rules, devices.as_deref());
-        let mut looked = machines::look(snapshot, &shapes, columns.len());
+        let mut scan = machines::scan_pods(snapshot, &shapes, columns.len());
         let mut problem = Self {
             snapshot,
             policy,
@@ -256,8 +256,8 @@ impl<'a> Problem<'a> {
             machines: Machines::new(snapshot, &asked, &mut symbols),
             devices,
             domains: Domains::default(),
-            pods_on: std::mem::take(&mut looked.on),
-            restless: std::mem::take(&mut looked.restless),
+            pods_on: std::mem::take(&mut scan.on),
+            restless: std::mem::take(&mut scan.restless),
             symbols,
         };
         problem.well_known = vec![false; problem.symbols.n_keys()];
@@ -277,7 +277,7 @@ impl<'a> Problem<'a> {
         }
         problem.by_value =
             ByValue::new(problem.templates.iter().map(|template| &template.requirements));
-        machines::fill_room(&mut problem, &daemons, &looked);
+        machines::fill_room(&mut problem, &daemons, &scan);
         problem.domains = Domains::new(&problem, &problem.rules);
         Rules::ask(&mut problem);
         problem

@@ -4,7 +4,6 @@
 //! one plan are independent: a place that one of them takes is gone for the next, and a node that is to receive pods stays.
 
 mod balanced;
-mod bargains;
 mod budgets;
 mod candidates;
 mod consolidation;
@@ -13,16 +12,17 @@ mod deletion_costs;
 mod drift;
 mod emptiness;
 mod evaluation;
-mod few;
 mod merging;
-mod moving;
+mod price_floor;
 mod rehearsal;
 mod removing;
 mod repair;
 mod replacement;
 mod replicas;
+mod rescheduling;
 mod revalidate;
-mod statics;
+mod small_wave;
+mod static_capacity;
 mod terminate_first;
 mod wanted;
 
@@ -45,11 +45,11 @@ use crate::snapshot::{DisruptionReason, NodePhase, Placement, Snapshot};
 use crate::solver::Solver;
 use crate::topology::Counts;
 use balanced::Totals;
-use bargains::Bargains;
 use budgets::Budgets;
 use candidates::Node;
-use moving::Moves;
+use price_floor::PriceFloor;
 use rehearsal::{Arrival, Evicted};
+use rescheduling::Moves;
 use wanted::Wanted;
 
 pub use budgets::{BudgetUse, budget_uses};
@@ -79,7 +79,7 @@ pub fn disrupt(
     for (index, stay) in candidates::stays(&pass) {
         pass.stay(index, stay);
     }
-    let mut slots = statics::Slots::default();
+    let mut slots = static_capacity::Slots::default();
     let (repair, resume): (Option<&Resume>, Option<&Resume>) = match policy.resume.as_ref() {
         Some(resume) if resume.method == Method::Repair => (Some(resume), None),
         other => (None, other),
@@ -87,7 +87,7 @@ pub fn disrupt(
     repair::plan(&mut pass, &mut slots, repair, cancel);
     nodes.retain(|node| !pass.is_going(node));
     emptiness::plan(&mut pass, &nodes);
-    statics::plan(&mut pass, &mut slots, &nodes);
+    static_capacity::plan(&mut pass, &mut slots, &nodes);
     // A pass that was cut short goes on with the method that it had come to; the other one had its turn.
     if resume.is_some_and(|resume| resume.method != Method::Drift) {
         consolidation::plan(&mut pass, &nodes, resume, cancel);
@@ -151,13 +151,13 @@ struct Pass<'p, 'a> {
     /// How many pods are where before any command, those that were waiting included.
     counts: Arc<Counts>,
     totals: Arc<Totals>,
-    bargains: Arc<Bargains>,
+    price_floor: Arc<PriceFloor>,
     /// What is left in reservations once the commands so far have launched their machines.
     reservations: Reservations<'a>,
     /// The CPU and memory of all machines.
     capacity: (i64, i64),
     /// By shape: whether a machine to come takes it, before any command.
-    homes: FxHashMap<usize, bool>,
+    launchable: FxHashMap<usize, bool>,
     /// How many placements are those of pods that were waiting anyway.
     waiting: usize,
     /// Pods that commands evict.
@@ -175,7 +175,7 @@ impl<'p, 'a> Pass<'p, 'a> {
     fn new(problem: &'p Problem<'a>, mut nodes: Vec<Node>, now: Timestamp) -> (Self, Vec<Node>) {
         let n = problem.snapshot.nodes.len();
         let mut solver = Solver::new(problem);
-        let bargains = Arc::new(Bargains::new(&mut solver));
+        let price_floor = Arc::new(PriceFloor::new(&mut solver));
         let mut pass = Self {
             problem,
             solver,
@@ -193,10 +193,10 @@ impl<'p, 'a> Pass<'p, 'a> {
             totals: Arc::new(Totals::new(problem, &nodes)),
             in_order: problem.rules.in_order(),
             counts: Arc::default(),
-            bargains,
+            price_floor,
             reservations: Reservations::new(problem.snapshot),
             capacity: capacity(problem.snapshot),
-            homes: FxHashMap::default(),
+            launchable: FxHashMap::default(),
             waiting: 0,
             evicted: Vec::new(),
             crowding: Vec::new(),
@@ -244,7 +244,7 @@ impl<'p, 'a> Pass<'p, 'a> {
     fn place_waiting(&mut self) -> Wanted {
         let (mut waiting, _) = demands(self.problem, |_| true);
         for demand in &mut waiting {
-            for (variant, dropped) in crate::ruled::alternatives(self.problem, demand.shape) {
+            for (variant, dropped) in crate::constrained::alternatives(self.problem, demand.shape) {
                 (demand.variant, demand.dropped) = (variant, dropped);
                 self.solver.place_on_machines(demand, |_| true);
             }

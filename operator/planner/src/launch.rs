@@ -28,16 +28,16 @@ const REQUESTED_DRA_DRIVERS: &str = "karpenter.sh/requested-dra-drivers";
 
 /// The types and capacity types of a claim that a price filter admits.
 #[derive(Clone, Debug)]
-pub(crate) struct Narrowed {
+pub(crate) struct LaunchFilter {
     pub(crate) types: FixedBitSet,
     pub(crate) capacity_type: Option<CapacityType>,
     /// Maximum number of types of the launch.
     pub(crate) at_most: usize,
 }
 
-impl Narrowed {
+impl LaunchFilter {
     /// All types of a claim.
-    pub(crate) fn nothing(solver: &Solver<'_, '_>, claim: &Claim) -> Self {
+    pub(crate) fn all(solver: &Solver<'_, '_>, claim: &Claim) -> Self {
         let at_most = solver.problem.policy.max_instance_types;
         Self { types: claim.types.clone(), capacity_type: None, at_most }
     }
@@ -129,14 +129,14 @@ impl Launches {
         &mut self,
         solver: &Solver<'_, '_>,
         claim: &Claim,
-        narrowed: &Narrowed,
+        filter: &LaunchFilter,
         reason: LaunchReason,
     ) -> Result<Launch, Exclusion> {
         let problem = solver.problem;
         let choice = Choice {
             cell: claim.cell,
-            capacity_type: narrowed.capacity_type,
-            ranked: ranked(solver, claim, narrowed),
+            capacity_type: filter.capacity_type,
+            ranked: ranked(solver, claim, filter),
             relaxed: claim.relaxed.clone(),
         };
         if !self.drafts.contains_key(&choice) {
@@ -189,28 +189,28 @@ impl Launches {
 pub(crate) fn launch(
     solver: &Solver<'_, '_>,
     claim: &Claim,
-    narrowed: &Narrowed,
+    filter: &LaunchFilter,
     reason: LaunchReason,
 ) -> Result<Launch, Exclusion> {
-    Launches::default().make(solver, claim, narrowed, reason)
+    Launches::default().make(solver, claim, filter, reason)
 }
 
 /// The types that a launch carries, the cheapest first.
-fn ranked(solver: &Solver<'_, '_>, claim: &Claim, narrowed: &Narrowed) -> Vec<usize> {
+fn ranked(solver: &Solver<'_, '_>, claim: &Claim, filter: &LaunchFilter) -> Vec<usize> {
     let cell = &solver.cells[claim.cell];
-    if narrowed.capacity_type.is_none() && !cell.requirements.has_min_values() {
-        return cell.ranked(&narrowed.types).take(narrowed.at_most).collect();
+    if filter.capacity_type.is_none() && !cell.requirements.has_min_values() {
+        return cell.ranked(&filter.types).take(filter.at_most).collect();
     }
-    let mut ranked = match narrowed.capacity_type {
-        None => cell.ranked(&narrowed.types).collect(),
+    let mut ranked = match filter.capacity_type {
+        None => cell.ranked(&filter.types).collect(),
         Some(_) => {
-            let prices = prices(solver, claim.cell, narrowed.capacity_type);
-            let mut ranked = crate::cells::by_price(&narrowed.types, |kind| prices[kind]);
+            let prices = prices(solver, claim.cell, filter.capacity_type);
+            let mut ranked = crate::cells::by_price(&filter.types, |kind| prices[kind]);
             ranked.retain(|&kind| prices[kind] != NOT_FOR_SALE);
             ranked
         }
     };
-    ranked.truncate(narrowed.at_most.max(needed(solver, claim, narrowed, &ranked)));
+    ranked.truncate(filter.at_most.max(needed(solver, claim, filter, &ranked)));
     ranked
 }
 
@@ -355,9 +355,14 @@ fn drivers(devices: &[PlacedDevices]) -> String {
 }
 
 /// The number of types, cheapest first, that satisfies all `minValues` that can be satisfied.
-fn needed(solver: &Solver<'_, '_>, claim: &Claim, narrowed: &Narrowed, ranked: &[usize]) -> usize {
+fn needed(
+    solver: &Solver<'_, '_>,
+    claim: &Claim,
+    filter: &LaunchFilter,
+    ranked: &[usize],
+) -> usize {
     let lacks = |n: usize| {
-        let mut types = FixedBitSet::with_capacity(narrowed.types.len());
+        let mut types = FixedBitSet::with_capacity(filter.types.len());
         types.extend(ranked[..n].iter().copied());
         solver.lacking_values(claim.cell, &types).is_some()
     };

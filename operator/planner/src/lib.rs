@@ -8,6 +8,7 @@
 mod cells;
 pub mod check;
 mod compile;
+mod constrained;
 mod daemons;
 mod devices;
 mod disruption;
@@ -27,8 +28,7 @@ pub mod repair;
 pub mod requirements;
 mod reservations;
 pub mod resources;
-mod rooms;
-mod ruled;
+mod room_index;
 pub mod snapshot;
 mod solver;
 #[cfg(any(test, feature = "testing"))]

@@ -28,10 +28,10 @@ use fixedbitset::FixedBitSet;
 use crate::Cancel;
 use crate::cells::CellId;
 use crate::compile::{Problem, add_times, take_times};
+use crate::constrained::Placing;
 use crate::limits::Limits;
 use crate::plan::Exclusion;
-use crate::ruled::Placing;
-use crate::solver::{Claim, Demand, Home, Solver};
+use crate::solver::{Claim, Demand, LaunchOption, Solver};
 use columns::Candidate;
 use loads::{Load, Part, cheapest_load, fill_load};
 
@@ -100,7 +100,7 @@ pub(crate) fn pack(
     }
     let mut bins = Bins::new(solver, strategy);
     let mut waiting =
-        place_ruled(solver, &mut bins, demands, strategy, open, &mut given_up, cancel);
+        place_constrained(solver, &mut bins, demands, strategy, open, &mut given_up, cancel);
     if !solver.claims.is_empty() {
         for (index, demand) in demands.iter_mut().enumerate() {
             if !given_up[index] {
@@ -114,7 +114,7 @@ pub(crate) fn pack(
     let with_rules = solver.claims.len();
     let mut worth = None;
     if strategy == Strategy::Columns {
-        find_homes(solver, demands, &given_up);
+        find_launch_options(solver, demands, &given_up);
         let parts: Vec<Candidate> = (0..demands.len())
             .filter(|&demand| !given_up[demand])
             .map(|demand| Candidate { demand, groups: Vec::new() })
@@ -127,11 +127,11 @@ pub(crate) fn pack(
         if solver.stops(cancel) {
             break;
         }
-        match solver.home(&demands[seed]) {
+        match solver.launch_option(&demands[seed]) {
             Some((template, cell)) => {
-                demands[seed].home = Home::Opens(template, cell);
+                demands[seed].launch_option = LaunchOption::Feasible(template, cell);
                 if strategy.has_values() {
-                    find_homes(solver, demands, &given_up);
+                    find_launch_options(solver, demands, &given_up);
                     valuation.refresh(solver, demands, &given_up, template);
                 }
                 open_machines(solver, demands, &given_up, seed, strategy);
@@ -140,14 +140,14 @@ pub(crate) fn pack(
                 let shape = &solver.problem.shapes[demands[seed].shape];
                 if demands[seed].variant + 1 < solver.problem.classes[shape.class].variants.len() {
                     let demand = &mut demands[seed];
-                    (demand.variant, demand.home, demand.value) =
-                        (demand.variant + 1, Home::Unknown, -1.0);
+                    (demand.variant, demand.launch_option, demand.value) =
+                        (demand.variant + 1, LaunchOption::Unknown, -1.0);
                     solver.place_on_machines(demand, open);
                     place_on_claims(solver, &mut bins, demand, strategy);
                     bins.narrow(solver);
                 } else {
                     given_up[seed] = true;
-                    waiting.push((seed, solver.why_homeless(&demands[seed])));
+                    waiting.push((seed, solver.why_not_launchable(&demands[seed])));
                 }
             }
         }
@@ -169,7 +169,7 @@ fn is_close(paid: i64, worth: f64) -> bool {
 
 /// Places what topology rules are about, then what else fits on machines that exist. A pod may have to wait for one that it wants to be near: as long as
 /// one finds a place the others are tried again.
-fn place_ruled(
+fn place_constrained(
     solver: &mut Solver<'_, '_>,
     bins: &mut Bins,
     demands: &mut [Demand],
@@ -182,40 +182,40 @@ fn place_ruled(
     let has_claims = |demand: &Demand| problem.shapes[demand.shape].has_claims;
     let first = |demand: &Demand| problem.rules.concern(demand.shape) || has_claims(demand);
     if strategy.has_values() {
-        solver.company = vec![0; problem.columns.len()];
+        solver.unplaced = vec![0; problem.columns.len()];
         for demand in demands.iter() {
             let requests = &problem.shapes[demand.shape].requests;
-            add_times(&mut solver.company, requests, demand.left());
+            add_times(&mut solver.unplaced, requests, demand.left());
         }
     }
     let mut waiting = Vec::new();
     // kube-scheduler knows no virtual pods, so none may count when a pod that there is gets its place.
     for are_virtual in [false, true] {
         let of_kind = |demand: &Demand| demand.is_virtual(problem) == are_virtual;
-        let ruled = (0..demands.len()).filter(|&index| {
+        let constrained = (0..demands.len()).filter(|&index| {
             let demand = &demands[index];
             of_kind(demand) && first(demand)
         });
-        let mut ruled: Vec<usize> = ruled.collect();
-        ruled.sort_by_cached_key(|&index| turn(problem, &demands[index], strategy, index));
+        let mut constrained: Vec<usize> = constrained.collect();
+        constrained.sort_by_cached_key(|&index| turn(problem, &demands[index], strategy, index));
         let mut waits_here = Vec::new();
         loop {
             let mut progress = false;
             waits_here.clear();
-            for &index in &ruled {
+            for &index in &constrained {
                 let demand = &mut demands[index];
                 given_up[index] = true;
                 let before = demand.left();
                 let waits = if has_claims(demand) {
                     crate::devices::placing::place(solver, bins, demand, strategy, open, cancel)
                 } else {
-                    crate::ruled::place(solver, bins, demand, strategy, open, cancel)
+                    crate::constrained::place(solver, bins, demand, strategy, open, cancel)
                 };
                 if let Some(reasons) = waits {
                     waits_here.push((index, reasons));
                 }
                 let placed = before - demand.left();
-                take_times(&mut solver.company, &problem.shapes[demand.shape].requests, placed);
+                take_times(&mut solver.unplaced, &problem.shapes[demand.shape].requests, placed);
                 progress |= placed > 0;
             }
             if !progress || waits_here.is_empty() || solver.stops(cancel) {
@@ -227,7 +227,7 @@ fn place_ruled(
             solver.place_on_machines(demand, open);
         }
     }
-    solver.company.clear();
+    solver.unplaced.clear();
     waiting
 }
 
@@ -260,13 +260,16 @@ fn place_on_claims(
     while demand.left() > 0 && placing.on_claim(solver, bins, demand, strategy) {}
 }
 
-/// Looks for the homes of all demands that have none yet.
-fn find_homes(solver: &mut Solver<'_, '_>, demands: &mut [Demand], given_up: &[bool]) {
+/// Finds the launch options of all demands that have none yet.
+fn find_launch_options(solver: &mut Solver<'_, '_>, demands: &mut [Demand], given_up: &[bool]) {
     for index in 0..demands.len() {
-        if demands[index].home == Home::Unknown && demands[index].left() > 0 && !given_up[index] {
-            demands[index].home = match solver.home(&demands[index]) {
-                Some((template, cell)) => Home::Opens(template, cell),
-                None => Home::Nowhere,
+        if demands[index].launch_option == LaunchOption::Unknown
+            && demands[index].left() > 0
+            && !given_up[index]
+        {
+            demands[index].launch_option = match solver.launch_option(&demands[index]) {
+                Some((template, cell)) => LaunchOption::Feasible(template, cell),
+                None => LaunchOption::Infeasible,
             };
         }
     }
@@ -281,12 +284,12 @@ fn open_machines(
     strategy: Strategy,
 ) {
     let problem = solver.problem;
-    let Home::Opens(template, cell) = demands[seed].home else { return };
+    let LaunchOption::Feasible(template, cell) = demands[seed].launch_option else { return };
     let mut allowed = solver.cells[cell].types.clone();
     solver
         .limits
         .restrict(problem, template, &mut allowed)
-        .expect("the seed's home has a type within the limits");
+        .expect("the seed's launch option has a type within the limits");
     let parts = parts(solver, demands, given_up, seed, cell);
     let load = match strategy {
         Strategy::Cheapest | Strategy::Columns | Strategy::Plain => {
@@ -308,15 +311,15 @@ fn parts(
 ) -> Vec<Part> {
     let problem = solver.problem;
     let template = solver.cells[cell].template;
-    find_homes(solver, demands, given_up);
+    find_launch_options(solver, demands, given_up);
     let mut parts = Vec::new();
     let others = (0..demands.len()).filter(|&index| index != seed && !given_up[index]);
     for index in std::iter::once(seed).chain(others.collect::<Vec<_>>()) {
         if demands[index].left() == 0 {
             continue;
         }
-        let own = match demands[index].home {
-            Home::Opens(opens, own) if opens == template => own,
+        let own = match demands[index].launch_option {
+            LaunchOption::Feasible(opens, own) if opens == template => own,
             _ => continue,
         };
         if demands[index].value < 0.0 {
@@ -379,7 +382,7 @@ fn commit(
     let types = keep_modest(solver, &load, template, types);
     let relaxed = relax(solver, load.cell, &types);
     let target = solver.cells[load.cell].cheapest(&types);
-    let target = target.expect("the seed's home has a type that holds it");
+    let target = target.expect("the seed's launch option has a type that holds it");
     let limited = solver.limits.any(template);
     let repeats = load.takes.iter().map(|&(demand, n)| demands[demand].left() / n).min();
     let mut repeats = repeats.unwrap_or(1);
@@ -416,7 +419,7 @@ fn commit(
     if limited && solver.limits.binds(problem, template) {
         // What is left of the limit may exclude types, and so whole templates.
         for demand in demands {
-            demand.home = Home::Unknown;
+            demand.launch_option = LaunchOption::Unknown;
         }
     }
 }

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use crate::Cancel;
 use crate::cells::Cells;
 use crate::compile::Problem;
-use crate::launch::{Launches, Narrowed, pod_ref, tell_apart};
+use crate::launch::{LaunchFilter, Launches, pod_ref, tell_apart};
 use crate::pack::{Strategy, pack, rehearse, relocate, repack};
 use crate::plan::{
     Exclusion, Launch, LaunchReason, Nomination, PLAN_VERSION, Plan, PodRef, WaitingPod,
@@ -17,7 +17,7 @@ use crate::plan::{
 use crate::policy::Policy;
 use crate::reservations::Reservations;
 use crate::snapshot::{Eviction, Placement, Pod, Snapshot};
-use crate::solver::{Budget, Demand, Home, Solver};
+use crate::solver::{Budget, Demand, LaunchOption, Solver};
 
 /// Plans places for all pods that need one: those that kube-scheduler found none for, and those on machines that go away.
 ///
@@ -106,8 +106,8 @@ fn planned<'p, 'a>(
         let packed = best(fresh, &demands, cancel);
         let (mut made, mut launches, mut lost) = (Launches::default(), Vec::new(), Vec::new());
         for claim in &packed.solver.claims {
-            let narrowed = Narrowed::nothing(&packed.solver, claim);
-            match made.make(&packed.solver, claim, &narrowed, LaunchReason::Provisioned) {
+            let filter = LaunchFilter::all(&packed.solver, claim);
+            match made.make(&packed.solver, claim, &filter, LaunchReason::Provisioned) {
                 Ok(launch) => launches.push(launch),
                 Err(reason) => {
                     let template = packed.solver.cells[claim.cell].template;
@@ -309,7 +309,7 @@ pub(crate) fn demands_of(
                 variant: 0,
                 dropped: 0,
                 value: -1.0,
-                home: Home::Unknown,
+                launch_option: LaunchOption::Unknown,
             }
         })
         .collect();

@@ -2,7 +2,7 @@
 
 mod budget;
 mod closing;
-mod homes;
+mod launch_options;
 mod opening;
 
 use fixedbitset::FixedBitSet;
@@ -15,20 +15,20 @@ use crate::compile::{Problem, add_times, machine_meets, take_times, times};
 use crate::devices;
 use crate::limits::Limits;
 use crate::plan::Exclusion;
-use crate::rooms::{Query, Rooms, first};
+use crate::room_index::{Query, RoomIndex, first};
 use crate::topology::{Counts, Host};
 pub(crate) use budget::Budget;
 pub(crate) use opening::REASONS;
 
 /// The template and cell in which a demand opens machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Home {
+pub(crate) enum LaunchOption {
     /// Not determined yet.
     Unknown,
     /// No template admits it.
-    Nowhere,
+    Infeasible,
     /// Of this template, in this cell.
-    Opens(usize, CellId),
+    Feasible(usize, CellId),
 }
 
 /// Pods of one shape that need a place.
@@ -46,7 +46,7 @@ pub(crate) struct Demand {
     /// cheapest.
     pub(crate) value: f64,
     /// Where it opens machines.
-    pub(crate) home: Home,
+    pub(crate) launch_option: LaunchOption,
 }
 
 impl Demand {
@@ -106,14 +106,14 @@ pub(crate) struct Solver<'p, 'a> {
     pub(crate) placed: Vec<(usize, usize)>,
     /// Requests of all pods without a place, if the choice of machines may depend on them;
     /// otherwise empty.
-    pub(crate) company: Vec<i64>,
+    pub(crate) unplaced: Vec<i64>,
     /// Machines that accept no pods in this simulation, and the positions of those that otherwise
     /// would.
     closed: FixedBitSet,
     closed_at: FixedBitSet,
     room: Vec<i64>,
     /// Machines by room, as positions in [`crate::compile::machines::Machines::order`].
-    rooms: Rooms,
+    room_index: RoomIndex,
     ports: Vec<Vec<HostPort>>,
     /// By position.
     meets: FxHashMap<(ClassId, usize), FixedBitSet>,
@@ -123,11 +123,13 @@ impl<'p, 'a> Solver<'p, 'a> {
     pub(crate) fn new(problem: &'p Problem<'a>) -> Self {
         let machines = &problem.machines;
         let width = machines.width();
-        let mut rooms = Rooms::default();
+        let mut room_index = RoomIndex::default();
         if !machines.order.is_empty() {
-            rooms = Rooms::new(problem.shapes.iter().map(|shape| &shape.requests[..]), width);
+            room_index =
+                RoomIndex::new(problem.shapes.iter().map(|shape| &shape.requests[..]), width);
             for (position, &machine) in machines.order.iter().enumerate() {
-                rooms.insert(position, &machines.room()[machine * width..(machine + 1) * width]);
+                room_index
+                    .insert(position, &machines.room()[machine * width..(machine + 1) * width]);
             }
         }
         Self {
@@ -141,11 +143,11 @@ impl<'p, 'a> Solver<'p, 'a> {
             devices: devices::State::new(problem),
             budget: None,
             placed: Vec::new(),
-            company: Vec::new(),
+            unplaced: Vec::new(),
             closed: FixedBitSet::with_capacity(problem.snapshot.nodes.len()),
             closed_at: FixedBitSet::with_capacity(machines.order.len()),
             room: machines.room().to_vec(),
-            rooms,
+            room_index,
             ports: machines.ports.clone(),
             meets: FxHashMap::default(),
         }
@@ -160,7 +162,7 @@ impl<'p, 'a> Solver<'p, 'a> {
         let problem = self.problem;
         let shape = &problem.shapes[demand.shape];
         let key = self.meet(shape.class, demand.variant);
-        let query = self.rooms.query(&shape.requests);
+        let query = self.room_index.query(&shape.requests);
         let mut closed = self.counts.closed_hosts(problem, demand.shape, demand.dropped, false);
         loop {
             // Each pod changes which domains its rules open for the next.
@@ -204,7 +206,7 @@ impl<'p, 'a> Solver<'p, 'a> {
         closed: &FixedBitSet,
         from: usize,
     ) -> Option<usize> {
-        let mut sets = self.rooms.sets(query);
+        let mut sets = self.room_index.sets(query);
         // All machines are in the first set, so that another can take its place.
         sets[0] = &self.meets[&key];
         sets.extend(domains);
@@ -216,8 +218,8 @@ impl<'p, 'a> Solver<'p, 'a> {
         let problem = self.problem;
         let shape = &problem.shapes[demand.shape];
         let key = self.meet(shape.class, variant);
-        let query = self.rooms.query(&shape.requests);
-        let mut sets = self.rooms.sets(&query);
+        let query = self.room_index.query(&shape.requests);
+        let mut sets = self.room_index.sets(&query);
         sets[0] = &self.meets[&key];
         let mut from = 0;
         while let Some(position) = first(&sets, &[&self.closed_at], from) {
@@ -253,7 +255,7 @@ impl<'p, 'a> Solver<'p, 'a> {
     /// there.
     pub(crate) fn has_devices(&mut self, machine: usize, pod: usize) -> bool {
         let problem = self.problem;
-        self.devices.as_mut().is_some_and(|devices| devices.look(problem, pod, machine))
+        self.devices.as_mut().is_some_and(|devices| devices.search(problem, pod, machine))
     }
 
     /// Puts pods of a demand on a machine.
@@ -272,7 +274,7 @@ impl<'p, 'a> Solver<'p, 'a> {
         if self.problem.shapes[shape].has_claims
             && let Some(devices) = &mut self.devices
         {
-            devices.take_found();
+            devices.take_proposal();
         }
     }
 
@@ -423,7 +425,7 @@ impl<'p, 'a> Solver<'p, 'a> {
             let before = *amount;
             *amount = before.saturating_add(more.saturating_mul(n));
             if let Some(position) = position {
-                self.rooms.change(position, column, before, *amount);
+                self.room_index.change(position, column, before, *amount);
             }
         }
     }

@@ -31,7 +31,7 @@ use crate::compile::Problem;
 use crate::compile::shapes::ClassId;
 use crate::id_set::IdSet;
 use crate::intern::Key;
-pub(crate) use choosing::Narrowed;
+pub(crate) use choosing::DomainChoice;
 use counted::Conditions;
 pub(crate) use counted::Counted;
 #[cfg(test)]

@@ -15,6 +15,7 @@ const LEFT: &[(&str, &[&[&str]])] = &[
             &[
                 "cells",
                 "compile",
+                "constrained",
                 "daemons",
                 "devices",
                 "disruption",
@@ -27,7 +28,6 @@ const LEFT: &[(&str, &[&[&str]])] = &[
                 "reasons",
                 "repair",
                 "reservations",
-                "ruled",
                 "solver",
                 "topology",
                 "zones",

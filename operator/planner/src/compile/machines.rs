@@ -174,7 +174,7 @@ impl std::ops::Index<usize> for PodsOn {
 
 /// The result of one scan of all pods.
 #[derive(Debug, Default)]
-pub(crate) struct Looked {
+pub(crate) struct PodScan {
     pub(crate) on: PodsOn,
     /// Pods that may need a place: pending ones, and pods on machines that are being removed.
     pub(crate) restless: Vec<usize>,
@@ -183,9 +183,9 @@ pub(crate) struct Looked {
 }
 
 /// Scans all pods once: together they exceed the processor's caches.
-pub(super) fn look(snapshot: &Snapshot, shapes: &[Shape], width: usize) -> Looked {
+pub(super) fn scan_pods(snapshot: &Snapshot, shapes: &[Shape], width: usize) -> PodScan {
     let n = snapshot.nodes.len();
-    let mut looked = Looked { used: vec![0; n * width], ..Looked::default() };
+    let mut scan = PodScan { used: vec![0; n * width], ..PodScan::default() };
     let mut starts = vec![0; n + 1];
     let mut bound = Vec::with_capacity(snapshot.pods.len());
     for (index, pod) in snapshot.pods.iter().enumerate() {
@@ -194,13 +194,13 @@ pub(super) fn look(snapshot: &Snapshot, shapes: &[Shape], width: usize) -> Looke
                 let machine = node.0 as usize;
                 bound.push((machine, index));
                 starts[machine + 1] += 1;
-                let row = &mut looked.used[machine * width..(machine + 1) * width];
+                let row = &mut scan.used[machine * width..(machine + 1) * width];
                 super::add_times(row, &shapes[pod.shape.0 as usize].requests, 1);
                 if snapshot.nodes[machine].deleting {
-                    looked.restless.push(index);
+                    scan.restless.push(index);
                 }
             }
-            Placement::Unschedulable => looked.restless.push(index),
+            Placement::Unschedulable => scan.restless.push(index),
             Placement::Waiting => {}
         }
     }
@@ -213,13 +213,13 @@ pub(super) fn look(snapshot: &Snapshot, shapes: &[Shape], width: usize) -> Looke
         pods[next[machine]] = index;
         next[machine] += 1;
     }
-    looked.on = PodsOn { starts, pods };
-    looked
+    scan.on = PodsOn { starts, pods };
+    scan
 }
 
 /// Computes free room and ports: allocatable, less bound pods, less daemons that are still to
 /// start.
-pub(super) fn fill_room(problem: &mut Problem<'_>, daemons: &Daemons, looked: &Looked) {
+pub(super) fn fill_room(problem: &mut Problem<'_>, daemons: &Daemons, scan: &PodScan) {
     let columns: &Columns = &problem.columns;
     let width = columns.len();
     let with_ports = problem.shapes.iter().any(|shape| !shape.ports.is_empty());
@@ -228,7 +228,7 @@ pub(super) fn fill_room(problem: &mut Problem<'_>, daemons: &Daemons, looked: &L
     for (index, node) in problem.snapshot.nodes.iter().enumerate() {
         columns.extend_row(&node.allocatable, &mut room);
         let row = &mut room[index * width..];
-        super::take_times(row, &looked.used[index * width..], 1);
+        super::take_times(row, &scan.used[index * width..], 1);
         daemons.take_to_come(problem, index, row);
         super::volumes::fill_room(problem, daemons, index, row);
         let mut used_ports = Vec::new();

@@ -29,10 +29,10 @@ impl State {
         let mut taken: BTreeMap<usize, BTreeMap<Option<u32>, Usage>> = BTreeMap::new();
         let mut sharing = BTreeSet::new();
         for seat in self.seats.values_mut().filter(|seat| seat.spot == Some(Spot::Claim(at))) {
-            if seat.found.iter().all(|(profile, _)| stays(profile)) {
+            if seat.by_profile.iter().all(|(profile, _)| stays(profile)) {
                 continue;
             }
-            for (profile, picks) in &seat.found {
+            for (profile, picks) in &seat.by_profile {
                 let of_profile = taken.entry(seat.pod).or_default().entry(*profile).or_default();
                 let published = |pick: &&Pick| pick.id & TEMPLATE == 0 && !pick.admin;
                 for pick in picks.iter().filter(published) {
@@ -42,7 +42,7 @@ impl State {
                     }
                 }
             }
-            seat.found.retain(|(profile, _)| stays(profile));
+            seat.by_profile.retain(|(profile, _)| stays(profile));
         }
         // Who shares a device may draw on counters for others, too: what such a pod has it keeps.
         for (_, by_profile) in taken.iter().filter(|(pod, _)| !sharing.contains(*pod)) {

@@ -7,9 +7,9 @@ use crate::Cancel;
 use crate::cells::{CellId, Cells};
 use crate::compile::add_times;
 use crate::compile::shapes::ports_conflict;
+use crate::constrained::alternatives;
 use crate::pack::{Bins, Strategy, relax};
 use crate::plan::Exclusion;
-use crate::ruled::alternatives;
 use crate::solver::{Claim, Demand, REASONS, Solver, holds};
 use crate::topology::Host;
 

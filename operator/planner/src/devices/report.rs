@@ -20,7 +20,7 @@ impl State {
         let Some(table) = problem.devices.as_deref() else { return Vec::new() };
         let mut placed: BTreeMap<(usize, Option<u32>), Vec<ClaimDevices>> = BTreeMap::new();
         for pod in pods {
-            for (claim, spot, profile, picks) in self.found_for(problem, pod) {
+            for (claim, spot, profile, picks) in self.picks_for(problem, pod) {
                 if let Spot::Machine(machine) = spot {
                     let devices = table.describe(claim, profile, picks);
                     placed.entry((machine, profile)).or_default().push(devices);
@@ -52,7 +52,7 @@ impl State {
         let Some(table) = problem.devices.as_deref() else { return Vec::new() };
         let mut placed: BTreeMap<u32, Vec<ClaimDevices>> = BTreeMap::new();
         for &pod in pods {
-            for (claim, spot, profile, picks) in self.found_for(problem, pod) {
+            for (claim, spot, profile, picks) in self.picks_for(problem, pod) {
                 if let (Spot::Claim(_), Some(profile)) = (spot, profile) {
                     let devices = table.describe(claim, Some(profile), picks);
                     placed.entry(profile).or_default().push(devices);
@@ -74,7 +74,7 @@ impl State {
         list
     }
 
-    fn found_for<'s>(
+    fn picks_for<'s>(
         &'s self,
         problem: &'s Problem<'_>,
         pod: usize,
@@ -83,7 +83,7 @@ impl State {
         let seats = claims.filter_map(|&claim| Some((claim, self.seats.get(&claim)?)));
         seats.filter(move |(_, seat)| seat.pod == pod).flat_map(|(claim, seat)| {
             let spot = seat.spot;
-            let found = seat.found.iter();
+            let found = seat.by_profile.iter();
             found.filter_map(move |(profile, picks)| Some((claim, spot?, *profile, &picks[..])))
         })
     }

@@ -37,7 +37,7 @@ pub(crate) struct State {
     /// Searches that failed for pods none of whose claims had devices: machine, shape, cell.
     pub(super) failed: FxHashMap<(Spot, u32, Option<CellId>), Deadlock>,
     /// The result of the last successful search on a machine.
-    found: Option<Proposal>,
+    proposal: Option<Proposal>,
 }
 
 /// Where a claim has its devices.
@@ -52,7 +52,7 @@ pub(super) struct Seat {
     /// What else a machine has to meet to reach them.
     reaches: Vec<u32>,
     /// By profile of the machine.
-    pub(super) found: Vec<(Option<u32>, Vec<Pick>)>,
+    pub(super) by_profile: Vec<(Option<u32>, Vec<Pick>)>,
 }
 
 /// Devices for a pod's claims on a machine.
@@ -61,7 +61,7 @@ pub(crate) struct Proposal {
     pod: usize,
     spot: Spot,
     claims: Vec<u32>,
-    found: Vec<(Option<u32>, Vec<Pick>)>,
+    by_profile: Vec<(Option<u32>, Vec<Pick>)>,
 }
 
 impl State {
@@ -127,15 +127,15 @@ impl State {
     }
 
     /// Looks for devices for a pod on a machine that exists. What it finds is taken by
-    /// [`Self::take_found`].
-    pub(crate) fn look(&mut self, problem: &Problem<'_>, pod: usize, machine: usize) -> bool {
-        self.found = self.on_machine(problem, pod, machine).ok();
-        self.found.is_some()
+    /// [`Self::take_proposal`].
+    pub(crate) fn search(&mut self, problem: &Problem<'_>, pod: usize, machine: usize) -> bool {
+        self.proposal = self.on_machine(problem, pod, machine).ok();
+        self.proposal.is_some()
     }
 
     /// Allocates the result of the last search.
-    pub(crate) fn take_found(&mut self) {
-        if let Some(proposal) = self.found.take() {
+    pub(crate) fn take_proposal(&mut self) {
+        if let Some(proposal) = self.proposal.take() {
             self.take(proposal);
         }
     }
@@ -181,7 +181,7 @@ impl State {
         if profiles.is_empty() && !claims.is_empty() {
             return Err(None);
         }
-        let mut found = Vec::new();
+        let mut by_profile = Vec::new();
         for profile in profiles {
             let mut items = Vec::new();
             if profile.is_none() {
@@ -198,7 +198,7 @@ impl State {
             let stock = self.stock(table, spot, profile, broken);
             let mut nothing = |cell, _, _| Some(cell);
             match Search::new(stock, &items, &specs, &mut nothing).run(Site::Known) {
-                Ok((picks, _)) => found.push((profile, picks)),
+                Ok((picks, _)) => by_profile.push((profile, picks)),
                 Err(deadlock) => {
                     if let Some(key) = fresh {
                         self.failed.insert(key, deadlock);
@@ -208,12 +208,12 @@ impl State {
             }
         }
         // From where a device can be reached matters to other pods of the claim.
-        for (_, picks) in &mut found {
+        for (_, picks) in &mut by_profile {
             for pick in picks.iter_mut().filter(|pick| pick.id & TEMPLATE == 0) {
                 pick.reach = table.published[pick.id as usize].reach;
             }
         }
-        Ok(Proposal { pod, spot, claims, found })
+        Ok(Proposal { pod, spot, claims, by_profile })
     }
 
     /// Looks for devices for a pod on a machine to come, with those of some types of a cell that
@@ -260,7 +260,7 @@ impl State {
         types.intersect_with(&cells[cell].types);
         let catalog = problem.templates[cells[cell].template].catalog;
         let of_type = &table.of_type[catalog];
-        let mut found = Vec::new();
+        let mut by_profile = Vec::new();
         if !claims.is_empty() {
             let fresh = key(problem, pod, spot, Some(cell), &claims);
             let specs: Vec<&ClaimSpec> = claims.iter().map(|&claim| table.spec(claim)).collect();
@@ -296,7 +296,7 @@ impl State {
                         if let Site::In(narrowed) = site {
                             cell = narrowed;
                         }
-                        found.push((Some(profile), picks));
+                        by_profile.push((Some(profile), picks));
                     }
                     Err(deadlock) => {
                         if best.is_none_or(|(most, _)| most < deadlock) {
@@ -306,7 +306,7 @@ impl State {
                 }
             }
             types.intersect_with(&cells[cell].types);
-            let serves = |kind: usize| found.iter().any(|&(it, _)| it == Some(of_type[kind]));
+            let serves = |kind: usize| by_profile.iter().any(|&(it, _)| it == Some(of_type[kind]));
             for kind in types.ones().collect::<Vec<_>>() {
                 types.set(kind, serves(kind));
             }
@@ -319,14 +319,14 @@ impl State {
                 return Err(table.exclusion(&claims, deadlock, names.get(kind).cloned()));
             }
         }
-        Ok((cell, types, Proposal { pod, spot, claims, found }))
+        Ok((cell, types, Proposal { pod, spot, claims, by_profile }))
     }
 
     /// Gives the claims of a pod their devices.
     pub(crate) fn take(&mut self, proposal: Proposal) {
-        let Proposal { pod, spot, claims, found } = proposal;
+        let Proposal { pod, spot, claims, by_profile } = proposal;
         let mut published = Vec::new();
-        for (profile, picks) in &found {
+        for (profile, picks) in &by_profile {
             let mut usage = Usage::default();
             for pick in picks.iter().filter(|pick| !pick.admin) {
                 if pick.id & TEMPLATE == 0 {
@@ -339,12 +339,12 @@ impl State {
             published.push(usage);
         }
         self.used.add(&Usage::worst_of(published.iter()));
-        let picks = || found.iter().flat_map(|(_, picks)| picks);
+        let picks = || by_profile.iter().flat_map(|(_, picks)| picks);
         for pick in picks().filter(|pick| pick.share.is_none() && !pick.admin) {
             self.freed.give_back(pick.id, None, &[]);
         }
         for (number, claim) in claims.into_iter().enumerate() {
-            let own: Vec<(Option<u32>, Vec<Pick>)> = found
+            let own: Vec<(Option<u32>, Vec<Pick>)> = by_profile
                 .iter()
                 .map(|(profile, picks)| {
                     let own = picks.iter().filter(|pick| pick.claim == number);
@@ -356,7 +356,8 @@ impl State {
             reaches.sort_unstable();
             reaches.dedup();
             let local = own.iter().flat_map(|(_, picks)| picks).any(|pick| pick.local);
-            self.seats.insert(claim, Seat { pod, spot: Some(spot), local, reaches, found: own });
+            self.seats
+                .insert(claim, Seat { pod, spot: Some(spot), local, reaches, by_profile: own });
         }
     }
 

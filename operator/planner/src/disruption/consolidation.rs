@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use super::Pass;
 use super::candidates::{Node, by_savings};
 use super::evaluation::evaluate;
-use super::few::Few;
 use super::merging;
-use super::moving::{Moves, Search};
 use super::rehearsal::Stage;
 use super::removing;
 use super::replacement::cheaper;
+use super::rescheduling::{Moves, Search};
+use super::small_wave::SmallWave;
 use crate::Cancel;
 use crate::compile::label;
 use crate::plan::{Launch, Method, Stay};
@@ -82,15 +82,15 @@ pub(super) fn plan(
         let from = eligible.partition_point(|node| key(node) < resume.node.as_str());
         eligible.rotate_left(from);
     }
-    let outlooks = evaluate(pass, &eligible, cancel);
-    if let Some(index) = outlooks.iter().position(Option::is_none) {
+    let evaluations = evaluate(pass, &eligible, cancel);
+    if let Some(index) = evaluations.iter().position(Option::is_none) {
         let node = key(eligible[index]).to_owned();
         // Another method that was cut short before goes on first.
         pass.resume.get_or_insert(Resume { method: Method::SingleNodeConsolidation, node });
     }
     let (mut going, mut replaceable) = (Vec::new(), Vec::new());
-    for (&node, outlook) in eligible.iter().zip(outlooks) {
-        match outlook {
+    for (&node, evaluation) in eligible.iter().zip(evaluations) {
+        match evaluation {
             Some(Ok(Aim::Delete)) => going.push(node),
             Some(Ok(Aim::Replace)) => replaceable.push(node),
             Some(Err(stay)) => pass.stay(node.index, stay),
@@ -98,8 +98,8 @@ pub(super) fn plan(
         }
     }
     let mut patience = Patience { cancel, tries: LAST_TRIES };
-    let few = Few::new(pass, going.iter().chain(&replaceable).copied());
-    let left_out = removing::plan(pass, &going, few, &mut patience);
+    let small_wave = SmallWave::new(pass, going.iter().chain(&replaceable).copied());
+    let left_out = removing::plan(pass, &going, small_wave, &mut patience);
 
     let removed = going.iter().filter(|node| pass.is_going(node)).count();
     replaceable.extend(going);
@@ -114,7 +114,7 @@ pub(super) fn plan(
     let mut cheaper = pass.clone();
     stage.perform(&mut cheaper);
     let replaced = eligible.iter().filter(|node| cheaper.is_going(node)).count();
-    let room_for = few.room_for(removed + replaced);
+    let room_for = small_wave.room_for(removed + replaced);
     if room_for > 0 {
         replacing(pass, &eligible, &replaceable, room_for, &mut patience.afresh()).perform(pass);
     } else {
@@ -226,7 +226,7 @@ pub(super) fn attempt(
         Aim::Delete => 0,
         Aim::Replace => price - eviction_price(pass, nodes),
     };
-    let moves = pass.try_moving(nodes, Search::cheaper_than(below.max(0)))?;
+    let moves = pass.try_rescheduling(nodes, Search::cheaper_than(below.max(0)))?;
     match launches(pass, nodes, &moves, price) {
         Ok(replacements) => Ok((moves, replacements)),
         Err(stay) => {

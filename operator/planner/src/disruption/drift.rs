@@ -2,7 +2,7 @@
 
 use super::Pass;
 use super::candidates::Node;
-use super::moving::Search;
+use super::rescheduling::Search;
 use super::terminate_first;
 use crate::Cancel;
 use crate::plan::{Method, Stay};

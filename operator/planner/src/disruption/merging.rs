@@ -80,7 +80,7 @@ fn promising(pass: &mut Pass<'_, '_>, nodes: &[&Node]) -> Vec<usize> {
                 crate::compile::add_times(&mut need, requests, demand.pods.len());
             }
         }
-        let Some(cheapest) = pass.bargains.cheapest(&need) else { break };
+        let Some(cheapest) = pass.price_floor.holding(&need) else { break };
         let saved = price - cheapest - evictions;
         if index > 0 && saved > 0 {
             lengths.push((std::cmp::Reverse(saved), index + 1));
@@ -91,8 +91,8 @@ fn promising(pass: &mut Pass<'_, '_>, nodes: &[&Node]) -> Vec<usize> {
 }
 
 /// Whether no other machine has room for even one pod of a demand.
-fn fits_nowhere(pass: &mut Pass<'_, '_>, demand: &Demand, home: usize) -> bool {
+fn fits_nowhere(pass: &mut Pass<'_, '_>, demand: &Demand, machine: usize) -> bool {
     let problem = pass.problem;
     let variants = problem.classes[problem.shapes[demand.shape].class].variants.len();
-    !(0..variants).any(|variant| pass.solver.has_room(demand, variant, home))
+    !(0..variants).any(|variant| pass.solver.has_room(demand, variant, machine))
 }

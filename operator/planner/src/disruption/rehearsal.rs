@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 use super::Pass;
 use super::candidates::Node;
 use super::consolidation::{Aim, consolidate};
-use super::few::is_well_filled;
+use super::small_wave::is_well_filled;
 use crate::cells::{CellId, Cells};
 use crate::compile::shapes::ClassId;
 use crate::compile::{fits, take_times};
@@ -70,7 +70,7 @@ pub(super) struct Act<'n> {
     arrivals: usize,
     /// How many pods have moved onto machines that exist.
     crowding: usize,
-    /// For how much there has to be room then ([`super::few`]).
+    /// For how much there has to be room then ([`super::small_wave`]).
     room_for: u64,
 }
 
@@ -329,15 +329,15 @@ impl<'p, 'a> Deal<'p, 'a> {
         let shape = problem.snapshot.pods[pod].shape.0 as usize;
         // Machines that don't take it whatever they have left are not even looked at: there may be many, and emptier than all others.
         let bit = self.bits.get(&problem.shapes[shape].class).copied();
-        let mut home = None;
+        let mut taker = None;
         let mut passed_over = std::mem::take(&mut self.passed_over);
-        while home.is_none() {
+        while taker.is_none() {
             let open = (0..self.heaps.len())
                 .filter(|&heap| bit.is_none_or(|bit| self.heaps[heap].0 & bit != 0));
             let Some(heap) = open.max_by_key(|&heap| self.heaps[heap].1.peek()) else { break };
             let Some((left, Reverse(at))) = self.heaps[heap].1.pop() else { break };
             if self.takes(at, shape) {
-                home = Some((heap, at));
+                taker = Some((heap, at));
             } else {
                 passed_over.push((heap, (left, Reverse(at))));
             }
@@ -346,7 +346,7 @@ impl<'p, 'a> Deal<'p, 'a> {
             self.heaps[heap].1.push(entry);
         }
         self.passed_over = passed_over;
-        let Some((heap, at)) = home else { return false };
+        let Some((heap, at)) = taker else { return false };
         let Solver { counts, cells, .. } = &mut self.solver;
         match at.checked_sub(problem.snapshot.nodes.len()) {
             None => {

@@ -10,8 +10,8 @@ use rayon::prelude::*;
 use super::Pass;
 use super::candidates::Node;
 use super::consolidation::{Aim, Patience, eviction_price, interleaved};
-use super::few::Few;
 use super::rehearsal::Stage;
+use super::small_wave::SmallWave;
 use crate::plan::Stay;
 
 /// How many sizes of pods are tried as the border between nodes that come first and the others.
@@ -37,7 +37,7 @@ struct Attempt<'n, 'p, 'a> {
 pub(super) fn plan(
     pass: &mut Pass<'_, '_>,
     going: &[&Node],
-    few: Few,
+    small_wave: SmallWave,
     patience: &mut Patience<'_>,
 ) -> FixedBitSet {
     if going.is_empty() {
@@ -55,7 +55,7 @@ pub(super) fn plan(
             }
         }
     }
-    let room_for = few.room_for(best.gone.len());
+    let room_for = small_wave.room_for(best.gone.len());
     if best.lacks_room && room_for > 0 {
         let mut left_out = best.left_out;
         best = Attempt::new(pass, &best.gone, room_for, &mut patience.afresh());
@@ -67,7 +67,7 @@ pub(super) fn plan(
 }
 
 impl<'n, 'p, 'a> Attempt<'n, 'p, 'a> {
-    /// With room left for so much ([`Few::room_for`]).
+    /// With room left for so much ([`SmallWave::room_for`]).
     fn new(
         pass: &Pass<'p, 'a>,
         order: &[&'n Node],

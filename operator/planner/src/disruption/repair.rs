@@ -7,9 +7,9 @@ use jiff::Timestamp;
 
 use super::Pass;
 use super::candidates::{Node, examine_sick};
-use super::moving::Search;
 use super::replicas::lifetime_left;
-use super::statics::Slots;
+use super::rescheduling::Search;
+use super::static_capacity::Slots;
 use super::terminate_first;
 use crate::Cancel;
 use crate::plan::{Command, Method, Repair, Stay};

@@ -6,7 +6,7 @@ use super::Pass;
 use super::candidates::Node;
 use crate::compile::label;
 use crate::compile::types::NOT_FOR_SALE;
-use crate::launch::{Narrowed, launch, pod_ref};
+use crate::launch::{LaunchFilter, launch, pod_ref};
 use crate::plan::{Launch, LaunchReason, Stay};
 use crate::snapshot::{CapacityType, DisruptionReason};
 use crate::solver::{Claim, Solver};
@@ -23,35 +23,35 @@ pub(super) fn cheaper(pass: &Pass<'_, '_>, nodes: &[&Node], claim: &Claim) -> Re
         labels.get(label::CAPACITY_TYPE).map(String::as_str) == Some(CapacityType::Spot.as_str())
     });
     let solver = &pass.solver;
-    let mut narrowed = Narrowed::nothing(solver, claim);
+    let mut filter = LaunchFilter::all(solver, claim);
     if on_spot && allows(solver, claim, CapacityType::Spot) {
         if !pass.problem.policy.spot_to_spot {
             return Err(Stay::SpotToSpot);
         }
-        narrowed.types = below(solver, claim, CapacityType::Spot, price);
-        narrowed.capacity_type = Some(CapacityType::Spot);
-        if narrowed.types.is_clear() {
+        filter.types = below(solver, claim, CapacityType::Spot, price);
+        filter.capacity_type = Some(CapacityType::Spot);
+        if filter.types.is_clear() {
             return Err(Stay::NothingCheaper);
         }
         // Several nodes become fewer, which is worth a narrower choice.
         if let [_] = nodes {
-            if narrowed.types.count_ones(..) < SPOT_TO_SPOT_TYPES {
+            if filter.types.count_ones(..) < SPOT_TO_SPOT_TYPES {
                 return Err(Stay::SpotToSpot);
             }
-            let needed = needed_for_min_values(solver, claim, &narrowed);
-            narrowed.at_most = SPOT_TO_SPOT_TYPES.max(needed);
+            let needed = needed_for_min_values(solver, claim, &filter);
+            filter.at_most = SPOT_TO_SPOT_TYPES.max(needed);
         }
-        return launched(pass, nodes, claim, narrowed);
+        return launched(pass, nodes, claim, filter);
     }
     // One capacity type is asked for, the first of which a cheaper offering exists: a request that could fall back to a dearer one might
     // replace the node by a dearer machine. What other commands hold of a reservation is gone.
     for capacity_type in [CapacityType::Reserved, CapacityType::Spot, CapacityType::OnDemand] {
-        narrowed.types = below(solver, claim, capacity_type, price);
-        if narrowed.types.is_clear() {
+        filter.types = below(solver, claim, capacity_type, price);
+        if filter.types.is_clear() {
             continue;
         }
-        narrowed.capacity_type = Some(capacity_type);
-        let launch = launched(pass, nodes, claim, narrowed.clone())?;
+        filter.capacity_type = Some(capacity_type);
+        let launch = launched(pass, nodes, claim, filter.clone())?;
         if capacity_type != CapacityType::Reserved || pass.reservations.allow(&launch) {
             return Ok(launch);
         }
@@ -64,20 +64,20 @@ fn launched(
     pass: &Pass<'_, '_>,
     nodes: &[&Node],
     claim: &Claim,
-    mut narrowed: Narrowed,
+    mut filter: LaunchFilter,
 ) -> Result<Launch, Stay> {
     let solver = &pass.solver;
     if nodes.len() > 1 {
-        keep_other_types(pass, nodes, claim, &mut narrowed);
-        if narrowed.types.is_clear() {
+        keep_other_types(pass, nodes, claim, &mut filter);
+        if filter.types.is_clear() {
             return Err(Stay::NothingCheaper);
         }
     }
-    if solver.lacking_values(claim.cell, &narrowed.types).is_some() {
+    if solver.lacking_values(claim.cell, &filter.types).is_some() {
         return Err(Stay::NothingCheaper);
     }
     let reason = LaunchReason::Replacement(DisruptionReason::Underutilized);
-    launch(solver, claim, &narrowed, reason)
+    launch(solver, claim, &filter, reason)
         .map_err(|_| Stay::PodsDontFit(pod_ref(&pass.problem.snapshot.pods[claim.pods[0]])))
 }
 
@@ -121,7 +121,12 @@ fn worst_price(
 
 /// Several nodes are not replaced by one of their own types, unless it is one of the cheaper ones: keeping that node and removing the others would do the
 /// same with fewer evictions. So what remains has to cost less than the cheapest node of a type that could be launched.
-fn keep_other_types(pass: &Pass<'_, '_>, nodes: &[&Node], claim: &Claim, narrowed: &mut Narrowed) {
+fn keep_other_types(
+    pass: &Pass<'_, '_>,
+    nodes: &[&Node],
+    claim: &Claim,
+    filter: &mut LaunchFilter,
+) {
     let solver = &pass.solver;
     let template = &solver.problem.templates[solver.cells[claim.cell].template];
     let table = &solver.problem.catalogs[template.catalog];
@@ -130,8 +135,8 @@ fn keep_other_types(pass: &Pass<'_, '_>, nodes: &[&Node], claim: &Claim, narrowe
         Some((table.find(labels.get(label::INSTANCE_TYPE)?)?, node.price?.0))
     });
     let present: Vec<_> = present.collect();
-    let Some(capacity_type) = narrowed.capacity_type else { return };
-    filter_same_type(&present, &mut narrowed.types, |kind| {
+    let Some(capacity_type) = filter.capacity_type else { return };
+    filter_same_type(&present, &mut filter.types, |kind| {
         worst_price(solver, claim, capacity_type, kind)
     });
 }
@@ -150,9 +155,9 @@ fn filter_same_type(
 }
 
 /// How many of the cheapest types it takes to have all `minValues`.
-fn needed_for_min_values(solver: &Solver<'_, '_>, claim: &Claim, narrowed: &Narrowed) -> usize {
-    let prices = crate::launch::prices(solver, claim.cell, narrowed.capacity_type);
-    let mut ranked: Vec<_> = narrowed.types.ones().collect();
+fn needed_for_min_values(solver: &Solver<'_, '_>, claim: &Claim, filter: &LaunchFilter) -> usize {
+    let prices = crate::launch::prices(solver, claim.cell, filter.capacity_type);
+    let mut ranked: Vec<_> = filter.types.ones().collect();
     ranked.sort_by_key(|&kind| (prices[kind], kind));
     let mut types = FixedBitSet::with_capacity(prices.len());
     for (index, &kind) in ranked.iter().enumerate() {

@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::compile::Problem;
 use crate::disruption::cost::reschedule_cost;
-use crate::launch::{Narrowed, launch as launch_claim, tell_apart};
+use crate::launch::{LaunchFilter, launch as launch_claim, tell_apart};
 use crate::plan::{Exclusion, Launch, LaunchReason, PLAN_VERSION, Plan, Removal, SkippedPool};
 use crate::policy::Policy;
 use crate::provision::is_reschedulable;
@@ -162,8 +162,8 @@ pub(super) fn launch(
     let cell = solver.cells.base(&problem, 0);
     let types = solver.cells[cell].types.clone();
     let claim = empty_claim(&solver, cell, types);
-    let narrowed = Narrowed::nothing(&solver, &claim);
-    let found: Result<Launch, Exclusion> = launch_claim(&solver, &claim, &narrowed, reason);
+    let filter = LaunchFilter::all(&solver, &claim);
+    let found: Result<Launch, Exclusion> = launch_claim(&solver, &claim, &filter, reason);
     let mut launch = found.ok()?;
     // The NodeClaim carries the pool's requirements as they are, not a list of types.
     launch.requirements = snapshot.node_pools[pool].template.requirements.clone().into();

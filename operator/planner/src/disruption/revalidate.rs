@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use jiff::Timestamp;
 
 use super::candidates::{Node, examine, examine_sick};
-use super::moving::Search;
+use super::rescheduling::Search;
 use super::{Pass, consolidation, drift, emptiness, prepare, repair};
 use crate::compile::{Problem, fits};
 use crate::launch::pod_ref;
@@ -166,7 +166,7 @@ fn check(
             Method::Drift => Search::DRIFT,
             _ => Search::cheaper_than(price),
         };
-        let moves = pass.try_moving(&nodes, search).map_err(|_| taken.clone())?;
+        let moves = pass.try_rescheduling(&nodes, search).map_err(|_| taken.clone())?;
         if moves.new_machines > command.replacements.len() {
             return Err(taken);
         }

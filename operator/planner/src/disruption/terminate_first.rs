@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use super::candidates::Node;
-use super::moving::Search;
 use super::rehearsal::Evicted;
+use super::rescheduling::Search;
 use super::{Pass, prepare};
 use crate::compile::label;
 use crate::devices::State;

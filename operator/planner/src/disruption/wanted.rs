@@ -8,7 +8,7 @@ use fixedbitset::FixedBitSet;
 use super::candidates::Node;
 use crate::compile::{add_times, fits};
 use crate::provision::best;
-use crate::solver::{Demand, Home, Solver};
+use crate::solver::{Demand, LaunchOption, Solver};
 
 /// How many different machines to come are compared with the nodes, the largest first.
 const MACHINES: usize = 64;
@@ -32,7 +32,7 @@ impl Wanted {
             return Self::default();
         }
         for demand in &mut left {
-            (demand.variant, demand.dropped, demand.home) = (0, 0, Home::Unknown);
+            (demand.variant, demand.dropped, demand.launch_option) = (0, 0, LaunchOption::Unknown);
         }
         // As provisioning packs them: machines that pods might share are others than those that they get.
         let trial = best(solver, &left, &()).solver;

@@ -5,14 +5,14 @@ use rustc_hash::FxHashMap;
 
 use super::Strategy;
 use crate::cells::CellId;
-use crate::rooms::{Query, Rooms, first};
+use crate::room_index::{Query, RoomIndex, first};
 use crate::solver::Solver;
 
 /// See the module. It follows [`Solver::claims`].
 #[derive(Debug)]
 pub(crate) struct Bins {
     strategy: Strategy,
-    rooms: Rooms,
+    room_index: RoomIndex,
     /// What the claims still hold, row by row: their target type, with [`Strategy::Fill`] the largest of their types.
     rows: Vec<i64>,
     width: usize,
@@ -41,7 +41,7 @@ impl Bins {
         let shapes = solver.problem.shapes.iter().map(|shape| &shape.requests[..]);
         let mut bins = Self {
             strategy,
-            rooms: Rooms::new(shapes, width),
+            room_index: RoomIndex::new(shapes, width),
             rows: Vec::new(),
             width,
             slots: Vec::new(),
@@ -57,7 +57,7 @@ impl Bins {
     pub(crate) fn sync(&mut self, solver: &Solver<'_, '_>) {
         for claim in self.slots.len()..solver.claims.len() {
             let row = self.row(solver, claim);
-            self.rooms.insert(claim, &row);
+            self.room_index.insert(claim, &row);
             self.rows.extend(row);
             let slot = self.slot(solver.claims[claim].cell);
             self.slots.push(slot);
@@ -69,7 +69,7 @@ impl Bins {
     pub(crate) fn refresh(&mut self, solver: &Solver<'_, '_>, claim: usize) {
         let row = self.row(solver, claim);
         let known = &mut self.rows[claim * self.width..(claim + 1) * self.width];
-        self.rooms.update(claim, known, &row);
+        self.room_index.update(claim, known, &row);
         known.copy_from_slice(&row);
         let slot = self.slot(solver.claims[claim].cell);
         if slot != self.slots[claim] {
@@ -141,7 +141,7 @@ impl Bins {
 
     /// What selects the claims that may hold a request.
     pub(crate) fn query(&self, request: &[i64]) -> Query {
-        self.rooms.query(request)
+        self.room_index.query(request)
     }
 
     /// The next claim of a cell that may hold a request and is not closed.
@@ -152,7 +152,7 @@ impl Bins {
         closed: &FixedBitSet,
         from: usize,
     ) -> Option<usize> {
-        let mut sets = self.rooms.sets(query);
+        let mut sets = self.room_index.sets(query);
         // The set of the cell is the smallest.
         sets[0] = &self.cells[slot].claims;
         first(&sets, &[closed], from.max(self.cells[slot].first))

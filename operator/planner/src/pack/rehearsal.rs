@@ -152,8 +152,8 @@ impl Stage {
         let rows: Vec<Row> = shapes
             .iter()
             .map(|&shape| {
-                let homes = (0..cells.len()).filter(|&at| suits(solver, cells[at], shape));
-                let takes: FixedBitSet = homes.collect();
+                let suitable = (0..cells.len()).filter(|&at| suits(solver, cells[at], shape));
+                let takes: FixedBitSet = suitable.collect();
                 let value =
                     takes.ones().map(|at| solver.cells.place_price(problem, cells[at], shape));
                 let value = value.min()?;

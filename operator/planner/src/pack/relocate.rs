@@ -12,7 +12,7 @@ use super::{Bins, Strategy};
 use crate::Cancel;
 use crate::compile::shapes::ports_conflict;
 use crate::compile::{add_times, fits, take_times};
-use crate::rooms::Query;
+use crate::room_index::Query;
 use crate::solver::Solver;
 use crate::topology::Mobility;
 

@@ -14,7 +14,7 @@ use crate::Cancel;
 use crate::cells::CellId;
 use crate::compile::Problem;
 use crate::limits::Limits;
-use crate::solver::{Claim, Demand, Home, Solver};
+use crate::solver::{Claim, Demand, LaunchOption, Solver};
 
 /// Cells with more shapes than this are left as they are.
 const SHAPES: usize = 300;
@@ -52,11 +52,11 @@ pub(crate) fn repack(solver: &mut Solver<'_, '_>, cancel: &dyn Cancel) {
         }
         let in_cell = |&index: &usize| solver.claims[index].cell == cell;
         let claims: Vec<usize> = (0..solver.claims.len()).filter(in_cell).collect();
-        let ruled = |&index: &usize| {
+        let constrained = |&index: &usize| {
             let shapes = shapes_of(solver, &solver.claims[index]);
             shapes.into_iter().any(|shape| solver.problem.rules.concern(shape))
         };
-        if claims.len() > 1 && claims.iter().any(ruled) {
+        if claims.len() > 1 && claims.iter().any(constrained) {
             changed |= repack_cell(solver, cell, &claims, cancel);
         }
     }
@@ -194,8 +194,8 @@ fn demands(solver: &Solver<'_, '_>, cell: CellId, claims: &[usize]) -> Vec<Deman
         .into_iter()
         .map(|(shape, mut pods)| {
             pods.sort_unstable();
-            let home = Home::Opens(template, cell);
-            Demand { shape, pods, next: 0, variant: 0, dropped: 0, value: -1.0, home }
+            let launch_option = LaunchOption::Feasible(template, cell);
+            Demand { shape, pods, next: 0, variant: 0, dropped: 0, value: -1.0, launch_option }
         })
         .collect();
     demands.sort_by_key(|demand| {
@@ -225,7 +225,9 @@ fn costs_more(price: i64, worth: f64) -> bool {
 /// What pods are worth together.
 #[expect(clippy::cast_precision_loss, reason = "for comparison")]
 fn worth(solver: &Solver<'_, '_>, valuation: &mut Valuation, demands: &mut [Demand]) -> f64 {
-    let Some(Home::Opens(template, cell)) = demands.first().map(|demand| demand.home) else {
+    let Some(LaunchOption::Feasible(template, cell)) =
+        demands.first().map(|demand| demand.launch_option)
+    else {
         return f64::INFINITY;
     };
     let given_up = vec![false; demands.len()];

@@ -5,7 +5,7 @@ use fixedbitset::FixedBitSet;
 use crate::cells::CellId;
 use crate::dual::{Deals, Item, Kind, exact, improve};
 use crate::lower_bound::{item, relaxed};
-use crate::solver::{Demand, Home, Solver};
+use crate::solver::{Demand, LaunchOption, Solver};
 
 /// How often the splits of prices are improved when only the amounts of pods have changed.
 const ROUNDS: u32 = 25;
@@ -54,16 +54,16 @@ impl Valuation {
         given_up: &[bool],
         template: usize,
     ) {
-        let homes: Vec<(usize, CellId)> = (0..demands.len())
+        let options: Vec<(usize, CellId)> = (0..demands.len())
             .filter(|&index| !given_up[index] && demands[index].left() > 0)
-            .filter_map(|index| match demands[index].home {
-                Home::Opens(opens, cell) if opens == template => Some((index, cell)),
+            .filter_map(|index| match demands[index].launch_option {
+                LaunchOption::Feasible(opens, cell) if opens == template => Some((index, cell)),
                 _ => None,
             })
             .collect();
-        let Some(&(_, first)) = homes.first() else { return };
+        let Some(&(_, first)) = options.first() else { return };
         let mut known = FixedBitSet::with_capacity(solver.cells[first].types.len());
-        let mut cells: Vec<CellId> = homes.iter().map(|&(_, cell)| cell).collect();
+        let mut cells: Vec<CellId> = options.iter().map(|&(_, cell)| cell).collect();
         cells.sort_unstable();
         cells.dedup();
         for cell in cells {
@@ -72,11 +72,11 @@ impl Valuation {
         let node_price = solver.problem.policy.node_price.0;
         // A type costs the least that any of the demands pays for it.
         let price = |kind: usize| {
-            let prices = homes.iter().map(|&(_, cell)| solver.cells[cell].price(kind));
+            let prices = options.iter().map(|&(_, cell)| solver.cells[cell].price(kind));
             prices.min().unwrap_or(0).saturating_add(node_price).max(1)
         };
         let types = thinned(solver, template, known.ones().collect(), &price);
-        if types.len() * homes.len() > PAIRS {
+        if types.len() * options.len() > PAIRS {
             return;
         }
         let kinds: Vec<Kind> = types
@@ -84,7 +84,7 @@ impl Valuation {
             .map(|&kind| relaxed(solver.problem, template, kind, price(kind)))
             .collect();
         let net = &solver.problem.templates[template];
-        let items: Vec<Item> = homes
+        let items: Vec<Item> = options
             .iter()
             .map(|&(index, cell)| {
                 let requests = &solver.problem.shapes[demands[index].shape].requests;
@@ -102,7 +102,7 @@ impl Valuation {
             exact(&kinds, &items, &deals, WORK)
         };
         (self.types, self.splits) = (types, values.splits);
-        for (&(index, _), &value) in homes.iter().zip(&values.items) {
+        for (&(index, _), &value) in options.iter().zip(&values.items) {
             // Pods that none of the types holds, or that ask for nothing that has a price, keep their own.
             if value.is_finite() && value > 0.0 {
                 demands[index].value = value;

@@ -10,7 +10,7 @@ pub(crate) const REASONS: usize = 100;
 
 impl Solver<'_, '_> {
     /// The reasons that exclude a demand from templates none of which admits it.
-    pub(crate) fn why_homeless(&mut self, demand: &Demand) -> Vec<(String, Exclusion)> {
+    pub(crate) fn why_not_launchable(&mut self, demand: &Demand) -> Vec<(String, Exclusion)> {
         let problem = self.problem;
         let templates = (0..problem.templates.len()).take(REASONS);
         let reasons = templates.filter_map(|template| {

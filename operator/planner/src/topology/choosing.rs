@@ -20,8 +20,8 @@ const PRICED: usize = 16;
 
 /// The cell of a machine to come once a pod is there.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Narrowed {
-    /// Narrowed to the domains that the pod's rules choose.
+pub(crate) struct DomainChoice {
+    /// DomainChoice to the domains that the pod's rules choose.
     pub(crate) cell: CellId,
     /// How many pods of the shape may come to these domains before the others need some.
     pub(crate) most: usize,
@@ -49,7 +49,7 @@ struct Search<'s, 'p, 'a> {
     /// Whether machines of a cell would do.
     holds: &'s mut dyn FnMut(&Cells, CellId) -> bool,
     /// The best choice that the rules leave and that would not do.
-    refused: Option<Narrowed>,
+    refused: Option<DomainChoice>,
     /// How many domains may still be tried.
     left: usize,
 }
@@ -99,7 +99,7 @@ impl Counts {
         dropped: usize,
         cell: CellId,
         holds: &mut dyn FnMut(&Cells, CellId) -> bool,
-    ) -> Result<Narrowed, Exclusion> {
+    ) -> Result<DomainChoice, Exclusion> {
         let groups = &problem.rules.groups;
         let mut rules: SmallVec<[Rule; 8]> = problem.rules.about_domains(shape, dropped).collect();
         // By name, so that it does not matter in what order the keys were met.
@@ -109,7 +109,7 @@ impl Counts {
             rules.chunk_by(|a, b| groups[a.group].key == groups[b.group].key).collect();
         let tries = (TRIES / problem.templates.len().max(1)).clamp(LEAST_TRIES, MOST_TRIES);
         let mut search = Search { problem, shape, holds, refused: None, left: tries };
-        let free = Narrowed { cell, most: ANY as usize, rank: (0, Reverse(0)), counted: false };
+        let free = DomainChoice { cell, most: ANY as usize, rank: (0, Reverse(0)), counted: false };
         let mut chosen = self.choose(&mut search, cells, &by_key, free);
         if chosen.is_err() && search.left == 0 {
             by_key.sort_by_cached_key(|rules| {
@@ -137,12 +137,12 @@ impl Counts {
         search: &mut Search<'_, '_, '_>,
         cells: &mut Cells,
         by_key: &[&'r [Rule]],
-        so_far: Narrowed,
-    ) -> Result<Narrowed, Option<&'r Rule>> {
+        so_far: DomainChoice,
+    ) -> Result<DomainChoice, Option<&'r Rule>> {
         let Some((rules, further)) = by_key.split_first() else {
             let families = search.problem.rules.honouring(search.shape);
             if let Some(cell) = search.settle(cells, families, so_far.cell) {
-                return Ok(Narrowed { cell, ..so_far });
+                return Ok(DomainChoice { cell, ..so_far });
             }
             search.refused.get_or_insert(so_far);
             return Err(None);
@@ -185,7 +185,7 @@ impl Counts {
                 }
             }
             let (apart, Reverse(near)) = so_far.rank;
-            let narrowed = Narrowed {
+            let narrowed = DomainChoice {
                 cell,
                 most: so_far.most.min(domain.room as usize),
                 rank: (apart + domain.rank.0, Reverse(near + domain.rank.1.0)),

@@ -90,8 +90,8 @@ pub(crate) struct Counted {
     known: FxHashSet<Arc<FixedBitSet>>,
 }
 
-/// What a cell tells of a label.
-struct Told<'c> {
+/// What a cell says about a label.
+struct SpecLabel<'c> {
     key: Key,
     catalog: usize,
     admits: &'c ValueSet,
@@ -313,8 +313,8 @@ impl Counted {
                 Some(_) if by_type.decided.contains(key) => continue,
                 Some(told) => told,
             };
-            let told = Told { key: *key, catalog, admits: told, markets };
-            cells.counted.keep(problem, column, &told, &mut met);
+            let label = SpecLabel { key: *key, catalog, admits: told, markets };
+            cells.counted.keep(problem, column, &label, &mut met);
         }
         if asked.1.is_clear() {
             met.intersect_with(&by_type.indifferent);
@@ -341,26 +341,26 @@ impl Counted {
         &mut self,
         problem: &Problem<'_>,
         column: &Column,
-        told: &Told<'_>,
+        label: &SpecLabel<'_>,
         terms: &mut FixedBitSet,
     ) {
         let symbols = &problem.symbols;
-        let table = &problem.catalogs[told.catalog];
-        let of_types = table.keys.contains(&told.key);
+        let table = &problem.catalogs[label.catalog];
+        let of_types = table.keys.contains(&label.key);
         let sold = |wanted: &ValueSet, market: usize| {
-            let sold = table.markets[market].requirements.get(told.key);
+            let sold = table.markets[market].requirements.get(label.key);
             sold.is_none_or(|sold| overlap(sold, wanted, symbols))
         };
         let passes = |wanted: &ValueSet| {
-            overlap(told.admits, wanted, symbols)
-                && (told.admits.entails(wanted, symbols)
-                    || of_types && told.markets.ones().all(|market| sold(wanted, market)))
+            overlap(label.admits, wanted, symbols)
+                && (label.admits.entails(wanted, symbols)
+                    || of_types && label.markets.ones().all(|market| sold(wanted, market)))
         };
-        if told.admits.listed().is_none_or(|listed| listed.len() > LITTLE) {
+        if label.admits.listed().is_none_or(|listed| listed.len() > LITTLE) {
             column.keep(terms, passes);
             return;
         }
-        let asked = (told.key, told.admits.clone(), told.catalog, told.markets.clone());
+        let asked = (label.key, label.admits.clone(), label.catalog, label.markets.clone());
         let unmet = self.unmet.entry(asked).or_insert_with(|| {
             let mut met = FixedBitSet::with_capacity(terms.len());
             met.insert_range(..);

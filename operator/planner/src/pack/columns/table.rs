@@ -9,7 +9,7 @@ use super::Candidate;
 use super::clusters::{Point, clusters};
 use crate::cells::{CellId, by_price, frontier};
 use crate::dual::{Deals, Item, Kind, Units, evaluate, exact};
-use crate::solver::{Demand, Home, Solver};
+use crate::solver::{Demand, LaunchOption, Solver};
 
 /// So many clusters of rows are weighed at most: the work of a step is their square.
 const CLUSTERS: usize = 48;
@@ -94,7 +94,7 @@ impl Table {
         for part in parts {
             let demand = &demands[part.demand];
             let shape = &problem.shapes[demand.shape];
-            let Home::Opens(_, cell) = demand.home else { continue };
+            let LaunchOption::Feasible(_, cell) = demand.launch_option else { continue };
             let takes_part = demand.left() > 0
                 && shape.ports.is_empty()
                 && shape.requests[..2].iter().any(|&amount| amount > 0)
@@ -311,9 +311,9 @@ fn bins_of(
         return Vec::new();
     }
     // Pods that would open machines in other cells come along where they narrow nothing.
-    let admits = |&(home, class, variant, ..): &Alike| {
-        home == cell
-            || solver.cells[home].template == template
+    let admits = |&(own, class, variant, ..): &Alike| {
+        own == cell
+            || solver.cells[own].template == template
                 && solver.cells.keeps(problem, cell, class, variant)
     };
     let admitted: Vec<bool> = alike.iter().map(|(row, _)| admits(row)).collect();

@@ -190,15 +190,15 @@ impl Deal {
                 return None;
             }
             next = (next + looked) % spots.len().max(1);
-            let home = counts.best(row, &compared);
-            match home {
+            let best = counts.best(row, &compared);
+            match best {
                 Some(at) => {
                     take_times(&mut spots[at].room, requests, 1);
                     counts.add(row, at);
                 }
                 None => full[row] = true,
             }
-            tell(row, home);
+            tell(row, best);
         }
         Some(looks)
     }

@@ -65,8 +65,8 @@ proptest! {
         let again: BTreeSet<PodRef> = placed(&second).collect();
         prop_assert!(again.is_subset(&queue));
         // Where pods that kube-scheduler put elsewhere than planned closed a domain, or a limited pool is used up, others may have to wait.
-        let ruled = snapshot.shapes.iter().any(|shape| !shape.pod_affinity.is_empty() || !shape.topology_spread.is_empty());
-        if !ruled && scene.pools.iter().all(is_unbounded) {
+        let constrained = snapshot.shapes.iter().any(|shape| !shape.pod_affinity.is_empty() || !shape.topology_spread.is_empty());
+        if !constrained && scene.pools.iter().all(is_unbounded) {
             let homeless: Vec<_> = queue.difference(&again).filter(|pod| planned.contains(pod)).collect();
             prop_assert_eq!(homeless, Vec::<&PodRef>::new());
         }

@@ -3,7 +3,7 @@
 use super::Placing;
 use crate::cells::Cells;
 use crate::pack::Bins;
-use crate::rooms::Query;
+use crate::room_index::Query;
 use crate::solver::{Demand, Solver};
 
 /// With more cells than this only those are looked at whose machines may have room.
@@ -15,7 +15,7 @@ const ADMITTED: usize = 256;
 impl Placing {
     /// The cells with machines to come in which a pod may be, the best first.
     pub(super) fn admit(&mut self, solver: &mut Solver<'_, '_>, bins: &Bins, demand: &Demand) {
-        if self.ruled {
+        if self.domain_rules {
             self.admitted.clear();
             self.known.clear();
         }

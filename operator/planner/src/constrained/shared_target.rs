@@ -12,7 +12,7 @@ pub(super) fn types(
     cell: &Cell,
     types: &FixedBitSet,
 ) -> Option<FixedBitSet> {
-    if solver.company.is_empty() {
+    if solver.unplaced.is_empty() {
         return None;
     }
     if !solver.limits.any(cell.template) {
@@ -37,7 +37,7 @@ pub(super) fn target(
     let price = |kind: usize| {
         let net = problem.templates[cell.template].net(kind);
         let one = dominant_share(requests, net);
-        let all = dominant_share(&solver.company, net) / machines as f64;
+        let all = dominant_share(&solver.unplaced, net) / machines as f64;
         (cell.price(kind) + problem.policy.node_price.0) as f64 * one / all.min(1.0).max(one)
     };
     let types = types.ones().map(|kind| (price(kind), kind));

@@ -4,7 +4,7 @@
 //! becomes larger only where that costs no more than a place elsewhere.
 
 mod admission;
-mod company;
+mod shared_target;
 
 use fixedbitset::FixedBitSet;
 use smallvec::SmallVec;
@@ -15,9 +15,9 @@ use crate::compile::shapes::ports_conflict;
 use crate::compile::{Problem, add_times, times};
 use crate::pack::{Bins, Strategy, value};
 use crate::plan::Exclusion;
-use crate::rooms::Query;
+use crate::room_index::Query;
 use crate::solver::{Claim, Demand, REASONS, Solver, holds};
-use crate::topology::{Host, Narrowed};
+use crate::topology::{DomainChoice, Host};
 
 /// How many machines that would have to grow are compared for one pod.
 const GROWING: usize = 6;
@@ -96,8 +96,8 @@ pub(crate) struct Placing {
     /// Whether no two of the pods may share a host.
     alone: bool,
     /// Whether rules about other domains than hosts have a say: then each placement may open and close domains.
-    ruled: bool,
-    admitted: Vec<(usize, Narrowed)>,
+    domain_rules: bool,
+    admitted: Vec<(usize, DomainChoice)>,
     /// The cells that were looked at for `admitted`.
     known: FixedBitSet,
     /// What a place elsewhere costs, by cell.
@@ -119,7 +119,7 @@ impl Placing {
             closed,
             alone: !problem.shapes[demand.shape].ports.is_empty()
                 || problem.rules.one_per_host(demand.shape, demand.dropped),
-            ruled: problem.rules.has_domains(demand.shape, demand.dropped),
+            domain_rules: problem.rules.has_domains(demand.shape, demand.dropped),
             admitted: Vec::new(),
             known: FixedBitSet::new(),
             elsewhere: SmallVec::new(),
@@ -163,7 +163,7 @@ impl Placing {
 
     /// Makes a machine to come larger, if no more is paid for it than for a place elsewhere.
     fn grow(&mut self, solver: &mut Solver<'_, '_>, bins: &mut Bins, demand: &mut Demand) -> bool {
-        let mut best: Option<(i64, usize, Narrowed, usize)> = None;
+        let mut best: Option<(i64, usize, DomainChoice, usize)> = None;
         let mut compared = 0;
         // A pod that wants a host of its own may do with any that has none of its kind.
         let query = if self.alone { Query::default() } else { self.half.clone() };
@@ -312,7 +312,7 @@ impl Placing {
     }
 
     /// The type that holds pods of the shape at the best price each, as far as there are any; where other pods that have no place yet may share the
-    /// machine (`Solver::company`), as far as all of them fill it, divided among the machines that the shape needs anyway.
+    /// machine (`Solver::unplaced`), as far as all of them fill it, divided among the machines that the shape needs anyway.
     #[expect(clippy::cast_precision_loss, reason = "a ratio for comparison")]
     fn target(
         &mut self,
@@ -332,9 +332,9 @@ impl Placing {
         if let Some(&(_, _, target)) = known.filter(|known| types[known.2]) {
             return target;
         }
-        if let Some(modest) = company::types(solver, &solver.cells[cell], types) {
+        if let Some(modest) = shared_target::types(solver, &solver.cells[cell], types) {
             let machines = if self.alone { demand.pods.len() } else { domains };
-            let best = company::target(solver, demand, cell, &modest, machines);
+            let best = shared_target::target(solver, demand, cell, &modest, machines);
             self.targets.push((cell, most, best));
             return best;
         }
@@ -363,7 +363,7 @@ impl Placing {
 }
 
 /// How many pods of a demand rules and ports let on a machine to come.
-fn room(solver: &Solver<'_, '_>, demand: &Demand, claim: usize, to: &Narrowed) -> usize {
+fn room(solver: &Solver<'_, '_>, demand: &Demand, claim: usize, to: &DomainChoice) -> usize {
     let problem = solver.problem;
     let shape = &problem.shapes[demand.shape];
     let host = Host::Claim(claim);
@@ -405,7 +405,7 @@ fn join(
     bins: &mut Bins,
     demand: &mut Demand,
     claim: usize,
-    to: &Narrowed,
+    to: &DomainChoice,
     mut n: usize,
     strategy: Strategy,
 ) -> bool {
@@ -466,7 +466,7 @@ fn settle(
     bins: &mut Bins,
     demand: &mut Demand,
     index: usize,
-    to: &Narrowed,
+    to: &DomainChoice,
     n: usize,
 ) {
     let problem = solver.problem;

@@ -9,7 +9,7 @@ use crate::compile::Problem;
 
 impl Solver<'_, '_> {
     /// The template of which a demand opens machines, with the cell.
-    pub(crate) fn home(&mut self, demand: &Demand) -> Option<(usize, CellId)> {
+    pub(crate) fn launch_option(&mut self, demand: &Demand) -> Option<(usize, CellId)> {
         let problem = self.problem;
         let mut best: Option<(i64, usize, CellId)> = None;
         for template in self.admitting(demand).ones() {

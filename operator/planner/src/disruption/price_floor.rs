@@ -4,12 +4,12 @@ use crate::solver::Solver;
 
 /// Types of all NodePools, the cheapest first, without those that a cheaper one beats in every resource. What pods ask for besides amounts is not looked at.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Bargains {
+pub(super) struct PriceFloor {
     /// Price and what is left for pods.
     offers: Vec<(i64, Vec<i64>)>,
 }
 
-impl Bargains {
+impl PriceFloor {
     pub(super) fn new(solver: &mut Solver<'_, '_>) -> Self {
         let problem = solver.problem;
         let mut all: Vec<(i64, &[i64])> = Vec::new();
@@ -31,7 +31,7 @@ impl Bargains {
     }
 
     /// The price of the cheapest machine that could hold an amount; `None` when there is none.
-    pub(super) fn cheapest(&self, need: &[i64]) -> Option<i64> {
+    pub(super) fn holding(&self, need: &[i64]) -> Option<i64> {
         self.offers.iter().find(|(_, net)| holds(net, need)).map(|&(price, _)| price)
     }
 }

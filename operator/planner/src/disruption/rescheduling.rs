@@ -2,7 +2,7 @@
 
 use super::Pass;
 use super::candidates::Node;
-use crate::launch::{Narrowed, launch, pod_ref};
+use crate::launch::{LaunchFilter, launch, pod_ref};
 use crate::pack::{Strategy, pack};
 use crate::plan::{Launch, LaunchReason, Stay};
 use crate::provision::{demands_of, is_currently_reschedulable};
@@ -51,7 +51,11 @@ impl Search {
 
 impl Pass<'_, '_> {
     /// Tries to move the pods of nodes that would go. On failure nothing has changed.
-    pub(super) fn try_moving(&mut self, nodes: &[&Node], search: Search) -> Result<Moves, Stay> {
+    pub(super) fn try_rescheduling(
+        &mut self,
+        nodes: &[&Node],
+        search: Search,
+    ) -> Result<Moves, Stay> {
         let problem = self.problem;
         let snapshot = problem.snapshot;
         let pods = nodes
@@ -118,12 +122,12 @@ impl Pass<'_, '_> {
         search: Search,
         reason: DisruptionReason,
     ) -> Result<(Moves, Vec<Launch>), Stay> {
-        let moves = self.try_moving(&[node], search)?;
+        let moves = self.try_rescheduling(&[node], search)?;
         let mut launches = Vec::new();
         for claim in &self.solver.claims {
-            let narrowed = Narrowed::nothing(&self.solver, claim);
+            let filter = LaunchFilter::all(&self.solver, claim);
             let reason = LaunchReason::Replacement(reason);
-            let Ok(launch) = launch(&self.solver, claim, &narrowed, reason) else {
+            let Ok(launch) = launch(&self.solver, claim, &filter, reason) else {
                 let pod = pod_ref(&self.problem.snapshot.pods[claim.pods[0]]);
                 self.take_back(&[node], moves);
                 return Err(Stay::PodsDontFit(pod));
@@ -176,26 +180,26 @@ impl Pass<'_, '_> {
     fn could_be_cheaper(&mut self, demands: &[Demand], price: i64) -> Result<(), Stay> {
         let mut need = vec![0; self.problem.columns.len()];
         for demand in demands.iter().filter(|demand| demand.left() > 0) {
-            if !self.has_home(demand) {
+            if !self.is_launchable(demand) {
                 let pod = &self.problem.snapshot.pods[demand.pods[demand.next]];
                 return Err(Stay::PodsDontFit(pod_ref(pod)));
             }
             let requests = &self.problem.shapes[demand.shape].requests;
             crate::compile::add_times(&mut need, requests, demand.left());
         }
-        match self.bargains.cheapest(&need) {
+        match self.price_floor.holding(&need) {
             None => Err(Stay::NeedsSeveralReplacements),
             Some(cheapest) if cheapest >= price => Err(Stay::NothingCheaper),
             Some(_) => Ok(()),
         }
     }
 
-    fn has_home(&mut self, demand: &Demand) -> bool {
-        if let Some(&known) = self.homes.get(&demand.shape) {
+    fn is_launchable(&mut self, demand: &Demand) -> bool {
+        if let Some(&known) = self.launchable.get(&demand.shape) {
             return known;
         }
-        let found = self.solver.home(demand).is_some();
-        self.homes.insert(demand.shape, found);
+        let found = self.solver.launch_option(demand).is_some();
+        self.launchable.insert(demand.shape, found);
         found
     }
 

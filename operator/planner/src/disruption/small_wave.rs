@@ -22,13 +22,13 @@ const EVERYTHING: u64 = 2_000_000_000;
 
 /// How many nodes are few, and what they have to leave room for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Few {
+pub(super) struct SmallWave {
     nodes: usize,
     /// In the units of [`Pass::size`].
     room_for: u64,
 }
 
-impl Few {
+impl SmallWave {
     /// Of the NodePools that some nodes belong to.
     pub(super) fn new<'n>(pass: &Pass<'_, '_>, nodes: impl Iterator<Item = &'n Node>) -> Self {
         let snapshot = pass.problem.snapshot;

@@ -13,7 +13,7 @@ const THRESHOLDS: usize = 24;
 
 /// Bitsets of bins by threshold, for each column.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Rooms {
+pub(crate) struct RoomIndex {
     columns: Vec<Column>,
     /// Bins that were added.
     all: FixedBitSet,
@@ -27,13 +27,13 @@ struct Column {
     at_least: Vec<FixedBitSet>,
 }
 
-/// The sets that a request selects: threshold by column of [`Rooms`].
+/// The sets that a request selects: threshold by column of [`RoomIndex`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Query {
     levels: SmallVec<[(u32, u32); 4]>,
 }
 
-impl Rooms {
+impl RoomIndex {
     /// An index without bins, with thresholds for given rows of requests.
     pub(crate) fn new<'r>(rows: impl Iterator<Item = &'r [i64]>, width: usize) -> Self {
         let mut asked: Vec<Vec<i64>> = vec![Vec::new(); width];
@@ -154,11 +154,11 @@ mod tests {
     #[test]
     fn finds_the_bins_that_may_hold_a_request() {
         let requests: [&[i64]; 3] = [&[1, 0], &[4, 2], &[8, 0]];
-        let mut rooms = Rooms::new(requests.into_iter(), 2);
+        let mut rooms = RoomIndex::new(requests.into_iter(), 2);
         for (bin, room) in [[3, 9], [8, 1], [8, 9], [100, 100]].iter().enumerate() {
             rooms.insert(bin, room);
         }
-        let find = |rooms: &Rooms, request: &[i64]| {
+        let find = |rooms: &RoomIndex, request: &[i64]| {
             let query = rooms.query(request);
             let sets = rooms.sets(&query);
             let (mut found, mut from): (Vec<usize>, usize) = (Vec::new(), 0);
