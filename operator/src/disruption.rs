@@ -19,7 +19,7 @@ use futures::stream::FuturesUnordered;
 use tenon_crds::conditions::nodeclaim::{DISRUPTION_REASON, REBOOTING};
 use tenon_crds::{NodeClaim, labels};
 use tenon_planner::Policy;
-use tenon_planner::plan::{Command, Method, Plan, Stay};
+use tenon_planner::plan::{Command, Method, Plan, StayReason};
 use tenon_planner::policy::Resume;
 use tenon_planner::snapshot::Snapshot;
 use tenon_state::explain;
@@ -231,9 +231,10 @@ async fn validate<P: CloudProvider>(
     operator: &Arc<Operator<P>>,
     commands: Vec<Command>,
     stop: &CancellationToken,
-) -> Option<Vec<(Command, Result<(), Stay>)>> {
+) -> Option<Vec<(Command, Result<(), StayReason>)>> {
     if !operator.state.read().is_synced() {
-        let incomplete = || Err(Stay::Changed("the cluster's state is incomplete".to_owned()));
+        let incomplete =
+            || Err(StayReason::Changed("the cluster's state is incomplete".to_owned()));
         return Some(commands.into_iter().map(|command| (command, incomplete())).collect());
     }
     on_snapshot_for(Work::Disruption, operator, stop, |operator, snapshot| {
@@ -306,10 +307,10 @@ fn report<P: CloudProvider>(operator: &Operator<P>, plan: &Plan) {
 
 /// Whether a node stays because it has just been launched, which is no news: that it does not
 /// become ready is told in other ways.
-fn is_being_made(claim: &NodeClaim, stay: &Stay, now: jiff::Timestamp) -> bool {
+fn is_being_made(claim: &NodeClaim, stay: &StayReason, now: jiff::Timestamp) -> bool {
     /// Until then a node has joined and its pods are bound, as a rule.
     const MAKING: jiff::SignedDuration = jiff::SignedDuration::from_secs(45);
-    matches!(stay, Stay::NotInitialized | Stay::Nominated)
+    matches!(stay, StayReason::NotInitialized | StayReason::Nominated)
         && now.duration_since(created_at(&claim.metadata)) < MAKING
 }
 
@@ -335,7 +336,7 @@ impl Words {
     }
 }
 
-fn reject<P: CloudProvider>(operator: &Operator<P>, command: &Command, reason: &Stay) {
+fn reject<P: CloudProvider>(operator: &Operator<P>, command: &Command, reason: &StayReason) {
     let metrics = &operator.context.metrics;
     metrics.failed_validations.inc([moves::consolidation_type(command.method)]);
     tracing::info!(

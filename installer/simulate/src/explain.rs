@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use tenon_crds::ResourceList;
 use tenon_planner::Snapshot;
-use tenon_planner::plan::{PodRef, Stay};
+use tenon_planner::plan::{PodRef, StayReason};
 use tenon_planner::resources::{MicroUsd, Resources};
 use tenon_planner::snapshot::{Eviction, Node, NodeId, NodePhase, Placement, Pod};
 use tenon_state::resources;
@@ -77,7 +77,7 @@ struct NodeFacts {
     requests: ResourceList,
     pods: usize,
     /// Why it stays.
-    reason: Option<Stay>,
+    reason: Option<StayReason>,
     /// What would remove it.
     disruption: Option<Disruption>,
 }

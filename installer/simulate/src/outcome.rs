@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::Serialize;
 use tenon_crds::{ResourceList, labels};
-use tenon_planner::plan::{self, Plan, Shortage, Stay};
+use tenon_planner::plan::{self, Plan, Shortage, StayReason};
 use tenon_planner::resources::MicroUsd;
 use tenon_planner::snapshot::{
     CapacityType, DisruptionReason, InstanceType, Operator, Placement, Requirement,
@@ -147,7 +147,7 @@ pub struct Staying {
     /// In words.
     pub message: String,
     /// As data.
-    pub reason: Stay,
+    pub reason: StayReason,
 }
 
 /// A NodePool that took no part.

@@ -1,27 +1,27 @@
 //! Names, amounts and reasons as people read them.
 
 use tenon_crds::ResourceList;
-use tenon_planner::plan::Stay;
+use tenon_planner::plan::StayReason;
 use tenon_state::explain;
 
 use super::parts::PodName;
 
 /// Why a node stays. Events leave out what is not worth one; somebody who asks gets an answer always.
-pub(super) fn stay(reason: &Stay) -> String {
+pub(super) fn stay(reason: &StayReason) -> String {
     match reason {
-        Stay::NotManaged => "its NodePool does not exist".to_owned(),
-        Stay::Deleting => "it is being deleted already".to_owned(),
-        Stay::NotConsolidatable => {
+        StayReason::NotManaged => "its NodePool does not exist".to_owned(),
+        StayReason::Deleting => "it is being deleted already".to_owned(),
+        StayReason::NotConsolidatable => {
             "consolidateAfter has not elapsed since the last pod was added or removed, or the \
              NodePool's policy excludes it"
                 .to_owned()
         }
-        Stay::Later => {
+        StayReason::Later => {
             "it could be removed, but other commands of this plan come first: they move pods that \
              share a topology rule with its pods, or use the room that these need; it comes next"
                 .to_owned()
         }
-        Stay::Changed(what) => format!("it changed since it was planned: {what}"),
+        StayReason::Changed(what) => format!("it changed since it was planned: {what}"),
         other => explain::staying(other)
             .map_or_else(|| format!("{other:?}"), |((_, message), _)| message),
     }

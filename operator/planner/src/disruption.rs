@@ -36,7 +36,9 @@ use rustc_hash::FxHashMap;
 use crate::Cancel;
 use crate::compile::Problem;
 use crate::launch::{pod_ref, tell_apart};
-use crate::plan::{Candidate, Command, Launch, Method, PLAN_VERSION, Plan, Stay, StayingNode};
+use crate::plan::{
+    Candidate, Command, Launch, Method, PLAN_VERSION, Plan, StayReason, StayingNode,
+};
 use crate::policy::{Policy, Resume};
 use crate::provision::{demands, nominations};
 use crate::reservations::Reservations;
@@ -130,7 +132,7 @@ struct Pass<'p, 'a> {
     now: Timestamp,
     commands: Vec<Arc<Command>>,
     /// Why nodes stay, by index.
-    stays: Arc<BTreeMap<usize, Stay>>,
+    stays: Arc<BTreeMap<usize, StayReason>>,
     /// Nodes that get pods, from this plan or because pods are waiting for a place.
     receiving: FixedBitSet,
     /// Nodes that keep room for pods to come (CapacityBuffers): nobody misses them when they are renewed, but they are not there for nothing.
@@ -142,7 +144,7 @@ struct Pass<'p, 'a> {
     /// Nodes that are as good as a machine which is launched for pods that wait: none of them is one too many now.
     held: FixedBitSet,
     /// Why they stay. What repair says about a node says more than what other methods do.
-    sick_stays: BTreeMap<usize, Stay>,
+    sick_stays: BTreeMap<usize, StayReason>,
     /// Topology rules by which it matters what happens first, and that have to do with pods which a command of this plan moves, or which wait for a place:
     /// where these will be is only expected.
     touched: FixedBitSet,
@@ -451,12 +453,12 @@ impl<'p, 'a> Pass<'p, 'a> {
     }
 
     /// Notes why a sick node stays.
-    fn stay_sick(&mut self, node: usize, reason: Stay) {
+    fn stay_sick(&mut self, node: usize, reason: StayReason) {
         self.sick_stays.insert(node, reason);
     }
 
     /// Notes why a node stays; of several reasons the last one counts, that of the method that came closest to disrupting it.
-    fn stay(&mut self, node: usize, reason: Stay) {
+    fn stay(&mut self, node: usize, reason: StayReason) {
         Arc::make_mut(&mut self.stays).insert(node, reason);
     }
 

@@ -7,7 +7,7 @@ mod device;
 mod price;
 mod score;
 mod shared;
-mod stay;
+mod stay_reason;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub use device::{ChosenDevice, ClaimDevices, PlacedDevices};
 pub use price::PriceRange;
 pub use score::Score;
 pub use shared::Shared;
-pub use stay::{Stay, StayingNode};
+pub use stay_reason::{StayReason, StayingNode};
 
 /// The version of the format. Raised when a field changes its meaning.
 pub const PLAN_VERSION: u32 = 1;

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::compile::label;
 use crate::intern::Symbols;
-use crate::plan::{Exclusion, Launch, Plan, Stay, StayingNode};
+use crate::plan::{Exclusion, Launch, Plan, StayReason, StayingNode};
 use crate::requirements::{Requirements, ValueSet};
 use crate::resources::MicroUsd;
 use crate::snapshot::{
@@ -182,9 +182,9 @@ impl<'s> Reservations<'s> {
                 [DisruptionReason::Drifted, DisruptionReason::Unhealthy].contains(&command.reason);
             let waits = lost.iter().find_map(|(launch, _)| launch.pods.first().cloned());
             let stay = match waits {
-                Some(pod) => Some(Stay::PodsDontFit(pod)),
+                Some(pod) => Some(StayReason::PodsDontFit(pod)),
                 None if !needed && !command.replacements.is_empty() && after >= before => {
-                    Some(Stay::NothingCheaper)
+                    Some(StayReason::NothingCheaper)
                 }
                 None => None,
             };

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
 use tenon_planner::BudgetUse;
-use tenon_planner::plan::{Plan, Stay};
+use tenon_planner::plan::{Plan, StayReason};
 use tenon_planner::resources::MicroUsd;
 use tenon_planner::snapshot::{DisruptionReason, Snapshot};
 
@@ -106,15 +106,15 @@ fn count(plan: &Plan, drifted: &BTreeSet<String>) -> BTreeMap<DisruptionReason, 
     }
     for staying in &plan.report.nodes {
         let reason = match &staying.reason {
-            Stay::Budget(reason) => *reason,
-            Stay::TooManyUnhealthy { .. } => DisruptionReason::Unhealthy,
-            Stay::PodsDontFit(_)
-            | Stay::WaitsForMachine(_)
-            | Stay::NeedsSeveralReplacements
-            | Stay::NothingCheaper
-            | Stay::SpotToSpot
-            | Stay::SavesTooLittle
-            | Stay::Later => {
+            StayReason::Budget(reason) => *reason,
+            StayReason::TooManyUnhealthy { .. } => DisruptionReason::Unhealthy,
+            StayReason::PodsDontFit(_)
+            | StayReason::WaitsForMachine(_)
+            | StayReason::NeedsSeveralReplacements
+            | StayReason::NothingCheaper
+            | StayReason::SpotToSpot
+            | StayReason::SavesTooLittle
+            | StayReason::Later => {
                 if drifted.contains(&staying.node) {
                     DisruptionReason::Drifted
                 } else {
@@ -175,11 +175,11 @@ mod tests {
             repair: None,
         });
         let stays = [
-            ("b", Stay::Budget(DisruptionReason::Empty)),
-            ("c", Stay::NothingCheaper),
-            ("d", Stay::NeedsSeveralReplacements),
-            ("e", Stay::DoNotDisrupt),
-            ("f", Stay::Budget(DisruptionReason::Unhealthy)),
+            ("b", StayReason::Budget(DisruptionReason::Empty)),
+            ("c", StayReason::NothingCheaper),
+            ("d", StayReason::NeedsSeveralReplacements),
+            ("e", StayReason::DoNotDisrupt),
+            ("f", StayReason::Budget(DisruptionReason::Unhealthy)),
         ];
         plan.report.nodes = stays
             .into_iter()

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use tenon_planner::plan::{Command, Method, Plan, Score, Stay};
+use tenon_planner::plan::{Command, Method, Plan, Score, StayReason};
 use tenon_state::explain;
 
 use crate::cloud_provider::CloudProvider;
@@ -34,7 +34,7 @@ pub(super) fn report<P: CloudProvider>(operator: &Operator<P>, plan: &Plan) {
         }
     }
     for staying in &plan.report.nodes {
-        if let Stay::ScoresTooLow(score) = &staying.reason {
+        if let StayReason::ScoresTooLow(score) = &staying.reason {
             count(operator, "rejected", &score.node_pool);
             observe(operator, "rejected", score);
         }

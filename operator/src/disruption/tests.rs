@@ -58,7 +58,7 @@ async fn budgets_count_the_former_commands_of_the_same_plan() {
     let verdicts = validate(&operator, plan.commands, &stop).await.unwrap();
     let verdicts: Vec<_> = verdicts.into_iter().map(|(_, verdict)| verdict).collect();
     assert_eq!(verdicts[..3], [const { Ok(()) }; 3]);
-    assert!(verdicts[3..].iter().all(|it| *it == Err(Stay::Budget(DisruptionReason::Empty))));
+    assert!(verdicts[3..].iter().all(|it| *it == Err(StayReason::Budget(DisruptionReason::Empty))));
 }
 
 #[tokio::test(start_paused = true)]
@@ -91,7 +91,7 @@ async fn while_a_nodeclaim_has_no_machine_no_command_holds() {
     operator.state.apply(crate::state::change::Change::Created(Box::new(claim))).await;
     let verdicts = validate(&operator, commands, &stop).await.unwrap();
     assert_eq!(verdicts.len(), 2);
-    assert!(verdicts.iter().all(|(_, verdict)| matches!(verdict, Err(Stay::Changed(_)))));
+    assert!(verdicts.iter().all(|(_, verdict)| matches!(verdict, Err(StayReason::Changed(_)))));
 }
 
 #[tokio::test(start_paused = true)]
@@ -136,9 +136,9 @@ fn that_a_node_is_still_being_made_is_no_news() {
         claim.metadata.creation_timestamp = Some(Time(created));
         claim
     };
-    for stay in [Stay::NotInitialized, Stay::Nominated] {
+    for stay in [StayReason::NotInitialized, StayReason::Nominated] {
         assert!(is_being_made(&made(30), &stay, now));
         assert!(!is_being_made(&made(60), &stay, now));
     }
-    assert!(!is_being_made(&made(30), &Stay::DoNotDisrupt, now));
+    assert!(!is_being_made(&made(30), &StayReason::DoNotDisrupt, now));
 }

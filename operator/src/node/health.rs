@@ -11,7 +11,7 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use parking_lot::Mutex;
 use tenon_crds::labels;
-use tenon_planner::plan::Stay;
+use tenon_planner::plan::StayReason;
 use tenon_planner::repair::{Forced, forced, next_due};
 use tenon_planner::snapshot::NodeCondition;
 use tenon_state::explain;
@@ -144,7 +144,7 @@ async fn treat<P: CloudProvider>(operator: &Operator<P>, sick: &Forced) -> Resul
     let (Some(claim), Some(node)) = (claim, node) else { return Ok(()) };
     if let Some((unhealthy, nodes)) = sick.blocked {
         let node_pool = sick.node_pool.clone().unwrap_or_default();
-        let stay = Stay::TooManyUnhealthy { node_pool, unhealthy, nodes };
+        let stay = StayReason::TooManyUnhealthy { node_pool, unhealthy, nodes };
         if let Some(((_, mut message), window)) = explain::staying(&stay) {
             if sick.node_pool.is_none() {
                 // A decision of the planner is always about a NodePool; this one need not be.

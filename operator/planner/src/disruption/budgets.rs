@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::candidates::Node;
 use crate::launch::pod_ref;
-use crate::plan::Stay;
+use crate::plan::StayReason;
 use crate::snapshot::{
     Budget, BudgetNodes, DisruptionReason, NodePhase, Placement, PodBudget, Snapshot,
 };
@@ -102,9 +102,9 @@ impl Budgets {
         snapshot: &Snapshot,
         node: &Node,
         reason: DisruptionReason,
-    ) -> Option<Stay> {
+    ) -> Option<StayReason> {
         if self.available(node.pool, reason) == 0 {
-            return Some(Stay::Budget(reason));
+            return Some(StayReason::Budget(reason));
         }
         let claim = snapshot.nodes[node.index].claim.as_ref();
         let bounded = claim.is_some_and(|claim| claim.has_termination_grace_period);
@@ -122,7 +122,7 @@ impl Budgets {
         let pods = node.pods.iter().map(|&pod| &snapshot.pods[pod]);
         let pod = pods.clone().find(|pod| pod.pod_budget.map(|it| it as usize) == Some(budget))?;
         let name = snapshot.pod_budgets[budget].name.clone();
-        Some(Stay::PdbUsedUp { pod: pod_ref(pod), budget: name })
+        Some(StayReason::PdbUsedUp { pod: pod_ref(pod), budget: name })
     }
 
     /// Whether nodes may all go now for a reason.
@@ -131,7 +131,7 @@ impl Budgets {
         snapshot: &Snapshot,
         nodes: &[&Node],
         reason: DisruptionReason,
-    ) -> Result<(), Stay> {
+    ) -> Result<(), StayReason> {
         if let [node] = nodes {
             return self.refusal(snapshot, node, reason).map_or(Ok(()), Err);
         }

@@ -8,7 +8,7 @@ use crate::compile::Problem;
 use crate::disruption::Pass;
 use crate::disruption::cost::{LEAST_COST, reschedule_cost};
 use crate::launch::pod_ref;
-use crate::plan::{PodRef, Stay};
+use crate::plan::{PodRef, StayReason};
 use crate::provision::is_reschedulable;
 use crate::resources::MicroUsd;
 use crate::snapshot::{self, Eviction, NodePhase};
@@ -28,7 +28,7 @@ pub(super) struct Node {
     /// What it costs to move its pods.
     pub(super) cost: f64,
     /// A pod that forbids it, unless the node has drifted or is sick, and there is a bound to how long that holds.
-    pub(super) blocked: Option<Stay>,
+    pub(super) blocked: Option<StayReason>,
 }
 
 impl Node {
@@ -45,7 +45,7 @@ impl Node {
     /// The pod that forbids it.
     pub(super) fn blocking_pod(&self) -> Option<&PodRef> {
         match &self.blocked {
-            Some(Stay::PodDoNotDisrupt(pod) | Stay::Pdb { pod, .. }) => Some(pod),
+            Some(StayReason::PodDoNotDisrupt(pod) | StayReason::Pdb { pod, .. }) => Some(pod),
             _ => None,
         }
     }
@@ -63,10 +63,10 @@ pub(super) fn find(problem: &Problem<'_>, now: Timestamp) -> Vec<Node> {
 }
 
 /// Of the other nodes why they stay.
-pub(super) fn stays(pass: &Pass<'_, '_>) -> Vec<(usize, Stay)> {
+pub(super) fn stays(pass: &Pass<'_, '_>) -> Vec<(usize, StayReason)> {
     let nodes = 0..pass.problem.snapshot.nodes.len();
     let stay = |index| match examine(pass.problem, pass.now, index) {
-        Ok(_) if pass.receiving[index] => Some((index, Stay::Nominated)),
+        Ok(_) if pass.receiving[index] => Some((index, StayReason::Nominated)),
         Ok(_) => None,
         Err(stay) => Some((index, stay)),
     };
@@ -74,29 +74,33 @@ pub(super) fn stays(pass: &Pass<'_, '_>) -> Vec<(usize, Stay)> {
 }
 
 /// Whether a node may go.
-pub(super) fn examine(problem: &Problem<'_>, now: Timestamp, index: usize) -> Result<Node, Stay> {
+pub(super) fn examine(
+    problem: &Problem<'_>,
+    now: Timestamp,
+    index: usize,
+) -> Result<Node, StayReason> {
     let snapshot = problem.snapshot;
     let node = &snapshot.nodes[index];
     if node.claim.is_none() {
-        return Err(Stay::NotManaged);
+        return Err(StayReason::NotManaged);
     }
     if node.health.reboots.in_progress {
-        return Err(Stay::Rebooting);
+        return Err(StayReason::Rebooting);
     }
     if node.deleting {
-        return Err(Stay::Deleting);
+        return Err(StayReason::Deleting);
     }
     if node.name.is_none() || node.phase != NodePhase::Initialized {
-        return Err(Stay::NotInitialized);
+        return Err(StayReason::NotInitialized);
     }
     if node.nominated_until.is_some_and(|until| until > now) {
-        return Err(Stay::Nominated);
+        return Err(StayReason::Nominated);
     }
     if let Some(stay) = refused(node, now) {
         return Err(stay);
     }
     if node.do_not_disrupt {
-        return Err(Stay::DoNotDisrupt);
+        return Err(StayReason::DoNotDisrupt);
     }
     weigh(problem, index)
 }
@@ -106,51 +110,51 @@ pub(super) fn examine_sick(
     problem: &Problem<'_>,
     now: Timestamp,
     index: usize,
-) -> Result<Node, Stay> {
+) -> Result<Node, StayReason> {
     let node = &problem.snapshot.nodes[index];
-    let Some(claim) = &node.claim else { return Err(Stay::NotManaged) };
+    let Some(claim) = &node.claim else { return Err(StayReason::NotManaged) };
     if claim.node_pool.is_none() {
-        return Err(Stay::RepairNeedsNodePool);
+        return Err(StayReason::RepairNeedsNodePool);
     }
     if node.health.reboots.in_progress {
-        return Err(Stay::Rebooting);
+        return Err(StayReason::Rebooting);
     }
     if node.deleting {
-        return Err(Stay::Deleting);
+        return Err(StayReason::Deleting);
     }
     if node.name.is_none() || node.phase < NodePhase::Registered {
-        return Err(Stay::NotInitialized);
+        return Err(StayReason::NotInitialized);
     }
     if let Some(stay) = refused(node, now) {
         return Err(stay);
     }
     let is_up = node.phase == NodePhase::Initialized;
     if is_up && node.nominated_until.is_some_and(|until| until > now) {
-        return Err(Stay::Nominated);
+        return Err(StayReason::Nominated);
     }
     weigh(problem, index)
 }
 
 /// Whether the API server has just refused to let a node go: to try at once again would only taint it for nothing.
-fn refused(node: &snapshot::Node, now: Timestamp) -> Option<Stay> {
+fn refused(node: &snapshot::Node, now: Timestamp) -> Option<StayReason> {
     let refusal = node.refusal.as_ref().filter(|refusal| refusal.until > now)?;
-    Some(Stay::DeletionRefused(refusal.message.clone()))
+    Some(StayReason::DeletionRefused(refusal.message.clone()))
 }
 
 /// What a node's going would mean, if its pool is known.
-fn weigh(problem: &Problem<'_>, index: usize) -> Result<Node, Stay> {
+fn weigh(problem: &Problem<'_>, index: usize) -> Result<Node, StayReason> {
     let snapshot = problem.snapshot;
     let node = &snapshot.nodes[index];
     let name = node.claim.as_ref().and_then(|claim| claim.node_pool.as_deref());
     let pool = name.and_then(|name| {
         snapshot.node_pools.iter().position(|pool| pool.name == name && pool.catalog.is_some())
     });
-    let Some(pool) = pool else { return Err(Stay::NotManaged) };
+    let Some(pool) = pool else { return Err(StayReason::NotManaged) };
     let on_it = || problem.pods_on[index].iter().map(|&pod| &snapshot.pods[pod]);
     let blocked = on_it().filter(|pod| !pod.terminating).find_map(|pod| match &pod.eviction {
-        Eviction::DoNotDisrupt => Some(Stay::PodDoNotDisrupt(pod_ref(pod))),
+        Eviction::DoNotDisrupt => Some(StayReason::PodDoNotDisrupt(pod_ref(pod))),
         Eviction::BlockedByPdb(budget) | Eviction::FullyBlockedByPdb(budget) if !pod.mirror => {
-            Some(Stay::Pdb { pod: pod_ref(pod), budget: budget.clone() })
+            Some(StayReason::Pdb { pod: pod_ref(pod), budget: budget.clone() })
         }
         _ => None,
     });

@@ -16,7 +16,7 @@ use super::rescheduling::{Moves, Search};
 use super::small_wave::SmallWave;
 use crate::Cancel;
 use crate::compile::label;
-use crate::plan::{Launch, Method, Stay};
+use crate::plan::{Launch, Method, StayReason};
 use crate::policy::Resume;
 use crate::snapshot::{ConsolidationPolicy, DisruptionReason};
 
@@ -70,7 +70,7 @@ pub(super) fn plan(
         match eligibility(pass, node) {
             Ok(()) => eligible.push(node),
             // That its drift could not be cured says more.
-            Err(Stay::NotConsolidatable) if pass.stays.contains_key(&node.index) => {}
+            Err(StayReason::NotConsolidatable) if pass.stays.contains_key(&node.index) => {}
             Err(stay) => pass.stay(node.index, stay),
         }
     }
@@ -158,16 +158,16 @@ pub(super) fn interleaved<'n>(nodes: &[&'n Node]) -> Vec<&'n Node> {
         .collect()
 }
 
-fn eligibility(pass: &Pass<'_, '_>, node: &Node) -> Result<(), Stay> {
+fn eligibility(pass: &Pass<'_, '_>, node: &Node) -> Result<(), StayReason> {
     permitted(pass, node)?;
     pass.budgets.allow(pass.problem.snapshot, &[node], DisruptionReason::Underutilized)?;
     // No move saves more than the whole node.
     let most = node.price.unwrap_or_default().as_usd();
-    pass.totals.approve(pass.problem, &[node], most).map_err(Stay::ScoresTooLow)
+    pass.totals.approve(pass.problem, &[node], most).map_err(StayReason::ScoresTooLow)
 }
 
 /// Whether a node may go because its pods can run for less.
-pub(super) fn permitted(pass: &Pass<'_, '_>, node: &Node) -> Result<(), Stay> {
+pub(super) fn permitted(pass: &Pass<'_, '_>, node: &Node) -> Result<(), StayReason> {
     let snapshot = pass.problem.snapshot;
     let source = &snapshot.nodes[node.index];
     let claim = source.claim.as_ref().expect("candidates have a claim");
@@ -176,14 +176,14 @@ pub(super) fn permitted(pass: &Pass<'_, '_>, node: &Node) -> Result<(), Stay> {
         return Err(blocked.clone());
     }
     if pass.is_expecting(node) {
-        return Err(Stay::Nominated);
+        return Err(StayReason::Nominated);
     }
     if pass.held[node.index] {
-        return Err(Stay::Later);
+        return Err(StayReason::Later);
     }
     for key in [label::INSTANCE_TYPE, label::CAPACITY_TYPE, label::ZONE] {
         if !source.labels.contains_key(key) {
-            return Err(Stay::MissingLabel(key.to_owned()));
+            return Err(StayReason::MissingLabel(key.to_owned()));
         }
     }
     let due = claim.consolidatable.is_some_and(|since| since <= pass.now);
@@ -193,16 +193,20 @@ pub(super) fn permitted(pass: &Pass<'_, '_>, node: &Node) -> Result<(), Stay> {
         || pool.disruption.consolidation_policy == ConsolidationPolicy::WhenEmpty
         || !due
     {
-        return Err(Stay::NotConsolidatable);
+        return Err(StayReason::NotConsolidatable);
     }
     Ok(())
 }
 
 /// Does one step: nodes go, and at most one machine comes.
-pub(super) fn consolidate(pass: &mut Pass<'_, '_>, nodes: &[&Node], aim: Aim) -> Result<(), Stay> {
+pub(super) fn consolidate(
+    pass: &mut Pass<'_, '_>,
+    nodes: &[&Node],
+    aim: Aim,
+) -> Result<(), StayReason> {
     for node in nodes {
         if pass.is_expecting(node) {
-            return Err(Stay::Nominated);
+            return Err(StayReason::Nominated);
         }
     }
     pass.budgets.allow(pass.problem.snapshot, nodes, DisruptionReason::Underutilized)?;
@@ -220,7 +224,7 @@ pub(super) fn attempt(
     pass: &mut Pass<'_, '_>,
     nodes: &[&Node],
     aim: Aim,
-) -> Result<(Moves, Vec<Launch>), Stay> {
+) -> Result<(Moves, Vec<Launch>), StayReason> {
     let price: i64 = nodes.iter().map(|node| node.price.unwrap_or_default().0).sum();
     let below = match aim {
         Aim::Delete => 0,
@@ -242,19 +246,19 @@ fn launches(
     nodes: &[&Node],
     moves: &Moves,
     price: i64,
-) -> Result<Vec<Launch>, Stay> {
+) -> Result<Vec<Launch>, StayReason> {
     let replacements = match moves.new_machines {
         0 => Vec::new(),
         1 => vec![cheaper(pass, nodes, &pass.solver.claims[0])?],
-        _ => return Err(Stay::NeedsSeveralReplacements),
+        _ => return Err(StayReason::NeedsSeveralReplacements),
     };
     let after: i64 = replacements.iter().map(|launch| launch.price.0).sum();
     let savings = crate::resources::MicroUsd(price - after);
     let priced = nodes.iter().all(|node| node.price.is_some());
     if priced && savings.0 < eviction_price(pass, nodes) {
-        return Err(Stay::SavesTooLittle);
+        return Err(StayReason::SavesTooLittle);
     }
-    pass.totals.approve(pass.problem, nodes, savings.as_usd()).map_err(Stay::ScoresTooLow)?;
+    pass.totals.approve(pass.problem, nodes, savings.as_usd()).map_err(StayReason::ScoresTooLow)?;
     Ok(replacements)
 }
 

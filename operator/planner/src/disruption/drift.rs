@@ -5,7 +5,7 @@ use super::candidates::Node;
 use super::rescheduling::Search;
 use super::terminate_first;
 use crate::Cancel;
-use crate::plan::{Method, Stay};
+use crate::plan::{Method, StayReason};
 use crate::policy::Resume;
 use crate::snapshot::DisruptionReason;
 
@@ -49,18 +49,20 @@ pub(super) fn plan(
 }
 
 /// Whether a node may go for having drifted.
-pub(super) fn permitted(pass: &Pass<'_, '_>, node: &Node) -> Result<(), Stay> {
+pub(super) fn permitted(pass: &Pass<'_, '_>, node: &Node) -> Result<(), StayReason> {
     let snapshot = pass.problem.snapshot;
     let claim = snapshot.nodes[node.index].claim.as_ref().expect("candidates have a claim");
     match &node.blocked {
         Some(blocked) if !claim.has_termination_grace_period => Err(blocked.clone()),
-        _ if claim.drifted.is_none() => Err(Stay::Changed("it is not drifted any more".to_owned())),
-        _ if pass.receiving[node.index] => Err(Stay::Nominated),
+        _ if claim.drifted.is_none() => {
+            Err(StayReason::Changed("it is not drifted any more".to_owned()))
+        }
+        _ if pass.receiving[node.index] => Err(StayReason::Nominated),
         _ => Ok(()),
     }
 }
 
-fn replace(pass: &mut Pass<'_, '_>, node: &Node) -> Result<(), Stay> {
+fn replace(pass: &mut Pass<'_, '_>, node: &Node) -> Result<(), StayReason> {
     permitted(pass, node)?;
     pass.budgets.allow(pass.problem.snapshot, &[node], DisruptionReason::Drifted)?;
     terminate_first::replace(pass, node, Search::DRIFT, DisruptionReason::Drifted, Method::Drift)

@@ -2,7 +2,7 @@
 
 use super::Pass;
 use super::candidates::{Node, by_savings};
-use crate::plan::{Method, Stay};
+use crate::plan::{Method, StayReason};
 use crate::snapshot::DisruptionReason;
 
 pub(super) fn plan(pass: &mut Pass<'_, '_>, nodes: &[Node]) {
@@ -19,7 +19,7 @@ pub(super) fn plan(pass: &mut Pass<'_, '_>, nodes: &[Node]) {
 }
 
 /// Whether an empty node may go for being empty.
-pub(super) fn permitted(pass: &Pass<'_, '_>, node: &Node) -> Result<(), Stay> {
+pub(super) fn permitted(pass: &Pass<'_, '_>, node: &Node) -> Result<(), StayReason> {
     let snapshot = pass.problem.snapshot;
     let pool = &snapshot.node_pools[node.pool];
     let claim = snapshot.nodes[node.index].claim.as_ref().expect("candidates have a claim");
@@ -27,7 +27,7 @@ pub(super) fn permitted(pass: &Pass<'_, '_>, node: &Node) -> Result<(), Stay> {
         return Err(blocked.clone());
     }
     if pass.is_expecting(node) {
-        return Err(Stay::Nominated);
+        return Err(StayReason::Nominated);
     }
     let due = claim.consolidatable.is_some_and(|since| since <= pass.now);
     if !node.is_empty()
@@ -35,7 +35,7 @@ pub(super) fn permitted(pass: &Pass<'_, '_>, node: &Node) -> Result<(), Stay> {
         || pool.disruption.consolidate_after.is_none()
         || !due
     {
-        return Err(Stay::NotConsolidatable);
+        return Err(StayReason::NotConsolidatable);
     }
     Ok(())
 }

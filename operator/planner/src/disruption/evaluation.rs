@@ -6,13 +6,13 @@ use super::Pass;
 use super::candidates::Node;
 use super::consolidation::{Aim, attempt};
 use crate::Cancel;
-use crate::plan::Stay;
+use crate::plan::StayReason;
 
 /// How many candidates are handed out before `cancel` is asked for all of them.
 const BLOCK: usize = 1024;
 
 /// By candidate: how it could go, or why it has to stay; `None` for those that were not looked at.
-pub(super) type Evaluations = Vec<Option<Result<Aim, Stay>>>;
+pub(super) type Evaluations = Vec<Option<Result<Aim, StayReason>>>;
 
 /// Evaluates candidates, each as if nothing else happened. The first one is always looked at.
 pub(super) fn evaluate(pass: &Pass<'_, '_>, nodes: &[&Node], cancel: &dyn Cancel) -> Evaluations {
@@ -46,7 +46,7 @@ pub(super) fn evaluate(pass: &Pass<'_, '_>, nodes: &[&Node], cancel: &dyn Cancel
     evaluations
 }
 
-fn evaluate_one(worker: &mut Pass<'_, '_>, node: &Node) -> Result<Aim, Stay> {
+fn evaluate_one(worker: &mut Pass<'_, '_>, node: &Node) -> Result<Aim, StayReason> {
     let (moves, _) = attempt(worker, &[node], Aim::Replace)?;
     let aim = if moves.new_machines == 0 { Aim::Delete } else { Aim::Replace };
     worker.take_back(&[node], moves);

@@ -21,7 +21,7 @@ use super::small_wave::is_well_filled;
 use crate::cells::{CellId, Cells};
 use crate::compile::shapes::ClassId;
 use crate::compile::{fits, take_times};
-use crate::plan::Stay;
+use crate::plan::StayReason;
 use crate::provision::is_currently_reschedulable;
 use crate::resources::Resources;
 use crate::solver::Solver;
@@ -96,7 +96,7 @@ impl<'n, 'p, 'a> Stage<'n, 'p, 'a> {
     }
 
     /// Adds a step if it works after those before.
-    pub(super) fn try_act(&mut self, nodes: &[&'n Node], aim: Aim) -> Result<(), Stay> {
+    pub(super) fn try_act(&mut self, nodes: &[&'n Node], aim: Aim) -> Result<(), StayReason> {
         let before = self.pass.crowding.len();
         consolidate(&mut self.pass, nodes, aim)?;
         let (evicted, arrivals) = (self.pass.evicted.len(), self.pass.arrivals.len());
@@ -142,7 +142,10 @@ impl<'n, 'p, 'a> Stage<'n, 'p, 'a> {
         }
         for node in hopeful {
             let held_back = self.room_for > 0;
-            pass.stay(node.index, if held_back { Stay::SavesTooLittle } else { Stay::Later });
+            pass.stay(
+                node.index,
+                if held_back { StayReason::SavesTooLittle } else { StayReason::Later },
+            );
         }
         left_out
     }

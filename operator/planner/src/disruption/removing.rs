@@ -12,7 +12,7 @@ use super::candidates::Node;
 use super::consolidation::{Aim, Patience, eviction_price, interleaved};
 use super::rehearsal::Stage;
 use super::small_wave::SmallWave;
-use crate::plan::Stay;
+use crate::plan::StayReason;
 
 /// How many sizes of pods are tried as the border between nodes that come first and the others.
 const BORDERS: usize = 8;
@@ -83,7 +83,7 @@ impl<'n, 'p, 'a> Attempt<'n, 'p, 'a> {
             }
             // Of some the room that they counted on went to others.
             if let Err(stay) = stage.try_act(&[node], Aim::Delete) {
-                lacks_room |= !matches!(stay, Stay::Budget(_) | Stay::PdbUsedUp { .. });
+                lacks_room |= !matches!(stay, StayReason::Budget(_) | StayReason::PdbUsedUp { .. });
             }
         }
         let left_out = stage.perform(&mut pass);

@@ -12,7 +12,7 @@ use super::rescheduling::Search;
 use super::static_capacity::Slots;
 use super::terminate_first;
 use crate::Cancel;
-use crate::plan::{Command, Method, Repair, Stay};
+use crate::plan::{Command, Method, Repair, StayReason};
 use crate::policy::Resume;
 use crate::repair::{Breaker, Policies, Verdict, drain_bound};
 use crate::resources::MicroUsd;
@@ -80,11 +80,11 @@ pub(super) fn plan(
 }
 
 /// Whether a node may go for being sick, and why it has to.
-pub(super) fn permitted(pass: &Pass<'_, '_>, node: &Node) -> Result<(), Stay> {
+pub(super) fn permitted(pass: &Pass<'_, '_>, node: &Node) -> Result<(), StayReason> {
     let snapshot = pass.problem.snapshot;
     let policies = Policies::new(&snapshot.repair_policies);
     let Some(verdict) = policies.judge(&snapshot.nodes[node.index], pass.now) else {
-        return Err(Stay::Changed("it is not sick any more".to_owned()));
+        return Err(StayReason::Changed("it is not sick any more".to_owned()));
     };
     let breaker = Breaker::new(snapshot, |node| policies.is_sick(node));
     may_be_treated(pass, &breaker, node, &verdict)
@@ -95,31 +95,31 @@ fn may_be_treated(
     breaker: &Breaker<'_>,
     node: &Node,
     verdict: &Verdict<'_>,
-) -> Result<(), Stay> {
+) -> Result<(), StayReason> {
     let snapshot = pass.problem.snapshot;
     let source = &snapshot.nodes[node.index];
     if source.health.do_not_repair {
-        return Err(Stay::DoNotRepair);
+        return Err(StayReason::DoNotRepair);
     }
     let claim = source.claim.as_ref().expect("candidates have a claim");
     if let (Some(pod), None, false) =
         (node.blocking_pod(), verdict.drain_bound, claim.has_termination_grace_period)
     {
-        return Err(Stay::RepairNeedsGracePeriod(pod.clone()));
+        return Err(StayReason::RepairNeedsGracePeriod(pod.clone()));
     }
     let pool = &snapshot.node_pools[node.pool].name;
     let share = breaker.share(pool);
     if share.is_too_much() {
         let (node_pool, unhealthy, nodes) = (pool.clone(), share.unhealthy, share.nodes);
-        return Err(Stay::TooManyUnhealthy { node_pool, unhealthy, nodes });
+        return Err(StayReason::TooManyUnhealthy { node_pool, unhealthy, nodes });
     }
     // A node that never came up does not wait for the pods that are expected on it.
     let is_up = pass.is_initialized(node);
     if is_up && pass.receiving[node.index] {
-        return Err(Stay::Nominated);
+        return Err(StayReason::Nominated);
     }
     if is_up && pass.budgets.available(node.pool, DisruptionReason::Unhealthy) == 0 {
-        return Err(Stay::Budget(DisruptionReason::Unhealthy));
+        return Err(StayReason::Budget(DisruptionReason::Unhealthy));
     }
     Ok(())
 }
@@ -130,7 +130,7 @@ fn treat(
     policies: &Policies<'_>,
     breaker: &Breaker<'_>,
     patient: &Patient<'_>,
-) -> Result<(), Stay> {
+) -> Result<(), StayReason> {
     let (node, verdict) = (&patient.node, &patient.verdict);
     may_be_treated(pass, breaker, node, verdict)?;
     let reason = DisruptionReason::Unhealthy;

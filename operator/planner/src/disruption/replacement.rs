@@ -7,7 +7,7 @@ use super::candidates::Node;
 use crate::compile::label;
 use crate::compile::types::NOT_FOR_SALE;
 use crate::launch::{LaunchFilter, launch, pod_ref};
-use crate::plan::{Launch, LaunchReason, Stay};
+use crate::plan::{Launch, LaunchReason, StayReason};
 use crate::snapshot::{CapacityType, DisruptionReason};
 use crate::solver::{Claim, Solver};
 
@@ -15,7 +15,11 @@ use crate::solver::{Claim, Solver};
 const SPOT_TO_SPOT_TYPES: usize = 15;
 
 /// The machine that replaces nodes: of the types that hold the pods those that cost less than all the nodes together.
-pub(super) fn cheaper(pass: &Pass<'_, '_>, nodes: &[&Node], claim: &Claim) -> Result<Launch, Stay> {
+pub(super) fn cheaper(
+    pass: &Pass<'_, '_>,
+    nodes: &[&Node],
+    claim: &Claim,
+) -> Result<Launch, StayReason> {
     let snapshot = pass.problem.snapshot;
     let price = nodes.iter().map(|node| node.price.unwrap_or_default().0).sum();
     let on_spot = nodes.iter().all(|node| {
@@ -26,17 +30,17 @@ pub(super) fn cheaper(pass: &Pass<'_, '_>, nodes: &[&Node], claim: &Claim) -> Re
     let mut filter = LaunchFilter::all(solver, claim);
     if on_spot && allows(solver, claim, CapacityType::Spot) {
         if !pass.problem.policy.spot_to_spot {
-            return Err(Stay::SpotToSpot);
+            return Err(StayReason::SpotToSpot);
         }
         filter.types = below(solver, claim, CapacityType::Spot, price);
         filter.capacity_type = Some(CapacityType::Spot);
         if filter.types.is_clear() {
-            return Err(Stay::NothingCheaper);
+            return Err(StayReason::NothingCheaper);
         }
         // Several nodes become fewer, which is worth a narrower choice.
         if let [_] = nodes {
             if filter.types.count_ones(..) < SPOT_TO_SPOT_TYPES {
-                return Err(Stay::SpotToSpot);
+                return Err(StayReason::SpotToSpot);
             }
             let needed = needed_for_min_values(solver, claim, &filter);
             filter.at_most = SPOT_TO_SPOT_TYPES.max(needed);
@@ -56,7 +60,7 @@ pub(super) fn cheaper(pass: &Pass<'_, '_>, nodes: &[&Node], claim: &Claim) -> Re
             return Ok(launch);
         }
     }
-    Err(Stay::NothingCheaper)
+    Err(StayReason::NothingCheaper)
 }
 
 /// The machine with what is left of its types.
@@ -65,20 +69,20 @@ fn launched(
     nodes: &[&Node],
     claim: &Claim,
     mut filter: LaunchFilter,
-) -> Result<Launch, Stay> {
+) -> Result<Launch, StayReason> {
     let solver = &pass.solver;
     if nodes.len() > 1 {
         keep_other_types(pass, nodes, claim, &mut filter);
         if filter.types.is_clear() {
-            return Err(Stay::NothingCheaper);
+            return Err(StayReason::NothingCheaper);
         }
     }
     if solver.lacking_values(claim.cell, &filter.types).is_some() {
-        return Err(Stay::NothingCheaper);
+        return Err(StayReason::NothingCheaper);
     }
     let reason = LaunchReason::Replacement(DisruptionReason::Underutilized);
     launch(solver, claim, &filter, reason)
-        .map_err(|_| Stay::PodsDontFit(pod_ref(&pass.problem.snapshot.pods[claim.pods[0]])))
+        .map_err(|_| StayReason::PodsDontFit(pod_ref(&pass.problem.snapshot.pods[claim.pods[0]])))
 }
 
 fn allows(solver: &Solver<'_, '_>, claim: &Claim, capacity_type: CapacityType) -> bool {

@@ -4,7 +4,7 @@ use super::Pass;
 use super::candidates::Node;
 use crate::launch::{LaunchFilter, launch, pod_ref};
 use crate::pack::{Strategy, pack};
-use crate::plan::{Launch, LaunchReason, Stay};
+use crate::plan::{Launch, LaunchReason, StayReason};
 use crate::provision::{demands_of, is_currently_reschedulable};
 use crate::snapshot::{DisruptionReason, NodePhase};
 use crate::solver::Demand;
@@ -55,7 +55,7 @@ impl Pass<'_, '_> {
         &mut self,
         nodes: &[&Node],
         search: Search,
-    ) -> Result<Moves, Stay> {
+    ) -> Result<Moves, StayReason> {
         let problem = self.problem;
         let snapshot = problem.snapshot;
         let pods = nodes
@@ -64,13 +64,13 @@ impl Pass<'_, '_> {
             .filter(|&pod| search.held || is_currently_reschedulable(&snapshot.pods[pod]));
         let (mut demands, rejected) = demands_of(problem, pods);
         if let Some((pod, _)) = rejected.first() {
-            return Err(Stay::PodsDontFit(pod_ref(&snapshot.pods[*pod])));
+            return Err(StayReason::PodsDontFit(pod_ref(&snapshot.pods[*pod])));
         }
         // What one command does for a rule another can't rely on, nor may it undo it.
         let rules = &problem.rules;
         let touches = |demand: &Demand| rules.of(demand.shape).any(|group| self.touched[group]);
         if demands.iter().any(touches) {
-            return Err(Stay::Later);
+            return Err(StayReason::Later);
         }
         let mut moves = self.begin(nodes);
         match self.place(&mut demands, search, moves.from) {
@@ -121,7 +121,7 @@ impl Pass<'_, '_> {
         node: &Node,
         search: Search,
         reason: DisruptionReason,
-    ) -> Result<(Moves, Vec<Launch>), Stay> {
+    ) -> Result<(Moves, Vec<Launch>), StayReason> {
         let moves = self.try_rescheduling(&[node], search)?;
         let mut launches = Vec::new();
         for claim in &self.solver.claims {
@@ -130,14 +130,19 @@ impl Pass<'_, '_> {
             let Ok(launch) = launch(&self.solver, claim, &filter, reason) else {
                 let pod = pod_ref(&self.problem.snapshot.pods[claim.pods[0]]);
                 self.take_back(&[node], moves);
-                return Err(Stay::PodsDontFit(pod));
+                return Err(StayReason::PodsDontFit(pod));
             };
             launches.push(launch);
         }
         Ok((moves, launches))
     }
 
-    fn place(&mut self, demands: &mut [Demand], search: Search, from: usize) -> Result<(), Stay> {
+    fn place(
+        &mut self,
+        demands: &mut [Demand],
+        search: Search,
+        from: usize,
+    ) -> Result<(), StayReason> {
         let problem = self.problem;
         let snapshot = problem.snapshot;
         let plain = demands.iter().all(|demand| {
@@ -162,34 +167,34 @@ impl Pass<'_, '_> {
             pack(&mut self.solver, demands, search.strategy, &open, &());
         }
         if let Some(demand) = demands.iter().find(|demand| demand.left() > 0) {
-            return Err(Stay::PodsDontFit(pod_ref(&snapshot.pods[demand.pods[demand.next]])));
+            return Err(StayReason::PodsDontFit(pod_ref(&snapshot.pods[demand.pods[demand.next]])));
         }
         if search.below == Some(0) && !self.solver.claims.is_empty() {
-            return Err(Stay::NothingCheaper);
+            return Err(StayReason::NothingCheaper);
         }
         let waits = self.solver.placed[from..]
             .iter()
             .find(|&&(_, machine)| snapshot.nodes[machine].phase != NodePhase::Initialized);
         match waits {
-            Some(&(pod, _)) => Err(Stay::WaitsForMachine(pod_ref(&snapshot.pods[pod]))),
+            Some(&(pod, _)) => Err(StayReason::WaitsForMachine(pod_ref(&snapshot.pods[pod]))),
             None => Ok(()),
         }
     }
 
     /// A quick look whether one machine below a price could hold what found no place, before any machine is put together.
-    fn could_be_cheaper(&mut self, demands: &[Demand], price: i64) -> Result<(), Stay> {
+    fn could_be_cheaper(&mut self, demands: &[Demand], price: i64) -> Result<(), StayReason> {
         let mut need = vec![0; self.problem.columns.len()];
         for demand in demands.iter().filter(|demand| demand.left() > 0) {
             if !self.is_launchable(demand) {
                 let pod = &self.problem.snapshot.pods[demand.pods[demand.next]];
-                return Err(Stay::PodsDontFit(pod_ref(pod)));
+                return Err(StayReason::PodsDontFit(pod_ref(pod)));
             }
             let requests = &self.problem.shapes[demand.shape].requests;
             crate::compile::add_times(&mut need, requests, demand.left());
         }
         match self.price_floor.holding(&need) {
-            None => Err(Stay::NeedsSeveralReplacements),
-            Some(cheapest) if cheapest >= price => Err(Stay::NothingCheaper),
+            None => Err(StayReason::NeedsSeveralReplacements),
+            Some(cheapest) if cheapest >= price => Err(StayReason::NothingCheaper),
             Some(_) => Ok(()),
         }
     }

@@ -9,7 +9,7 @@ use super::rescheduling::Search;
 use super::{Pass, consolidation, drift, emptiness, prepare, repair};
 use crate::compile::{Problem, fits};
 use crate::launch::pod_ref;
-use crate::plan::{Candidate, Command, Method, Stay};
+use crate::plan::{Candidate, Command, Method, StayReason};
 use crate::policy::Policy;
 use crate::provision::demands;
 use crate::snapshot::Snapshot;
@@ -21,7 +21,7 @@ pub fn revalidate(
     snapshot: &Snapshot,
     policy: &Policy,
     now: Timestamp,
-) -> Result<(), Stay> {
+) -> Result<(), StayReason> {
     let commands = std::slice::from_ref(command);
     revalidate_all(commands, snapshot, policy, now, now).pop().expect("one verdict per command")
 }
@@ -34,7 +34,7 @@ pub fn revalidate_all(
     policy: &Policy,
     now: Timestamp,
     nominated_until: Timestamp,
-) -> Vec<Result<(), Stay>> {
+) -> Vec<Result<(), StayReason>> {
     let overlaid = crate::overlays::apply(snapshot);
     let mut snapshot = Cow::Borrowed(&*overlaid.snapshot);
     let mut verdicts = Vec::with_capacity(commands.len());
@@ -73,7 +73,7 @@ fn check_alike(
     snapshot: &Snapshot,
     policy: &Policy,
     now: Timestamp,
-) -> Vec<Result<(), Stay>> {
+) -> Vec<Result<(), StayReason>> {
     let (problem, candidates) = prepare(snapshot, policy, now);
     let (mut pass, _) = Pass::new(&problem, candidates.clone(), now);
     // Where pods that wait are put may depend on every node there is only where rules count nodes.
@@ -103,7 +103,7 @@ fn check_alike(
 }
 
 /// Checks a command that removes empty nodes, and takes them out. Answers whether they leave no pod behind that has to find a place.
-fn check_empty(pass: &mut Pass<'_, '_>, command: &Command) -> Result<bool, Stay> {
+fn check_empty(pass: &mut Pass<'_, '_>, command: &Command) -> Result<bool, StayReason> {
     let before = pass.budgets.clone();
     let nodes = permitted(pass, command).inspect_err(|_| pass.budgets.clone_from(&before))?;
     pass.budgets = before;
@@ -117,7 +117,7 @@ fn check_empty(pass: &mut Pass<'_, '_>, command: &Command) -> Result<bool, Stay>
 }
 
 /// The nodes of a command, if each of them may go and the budgets allow it; these are taken from.
-fn permitted(pass: &mut Pass<'_, '_>, command: &Command) -> Result<Vec<Node>, Stay> {
+fn permitted(pass: &mut Pass<'_, '_>, command: &Command) -> Result<Vec<Node>, StayReason> {
     let snapshot = pass.problem.snapshot;
     let mut nodes = Vec::new();
     for candidate in &command.candidates {
@@ -145,7 +145,7 @@ fn check(
     problem: &Problem<'_>,
     candidates: &[Node],
     command: &Command,
-) -> Result<(), Stay> {
+) -> Result<(), StayReason> {
     let snapshot = problem.snapshot;
     let nodes = permitted(pass, command)?;
     // Nothing needs a place.
@@ -175,12 +175,12 @@ fn check(
         if is_static(snapshot, &launch.node_pool) {
             continue;
         }
-        let template = problem.template_of(&launch.node_pool).ok_or(Stay::NothingCheaper)?;
+        let template = problem.template_of(&launch.node_pool).ok_or(StayReason::NothingCheaper)?;
         let template = &problem.templates[template];
         let table = &problem.catalogs[template.catalog];
         let on_sale = |name: &String| table.find(name).is_some_and(|kind| template.types[kind]);
         if !launch.instance_types.iter().any(on_sale) {
-            return Err(Stay::NothingCheaper);
+            return Err(StayReason::NothingCheaper);
         }
     }
     Ok(())
@@ -196,7 +196,11 @@ fn is_static(snapshot: &Snapshot, pool: &str) -> bool {
 
 /// Whether the pods still fit where they were to go, next to those that wait for a place. Looking for places anew could give others and fail where these do:
 /// the plan was made with the nodes of other commands out of the way.
-fn places_are_free(pass: &mut Pass<'_, '_>, command: &Command, nodes: &[Node]) -> Result<(), Stay> {
+fn places_are_free(
+    pass: &mut Pass<'_, '_>,
+    command: &Command,
+    nodes: &[Node],
+) -> Result<(), StayReason> {
     let problem = pass.problem;
     let snapshot = problem.snapshot;
     let mut waiting: Vec<(usize, usize)> = Vec::new();
@@ -209,14 +213,14 @@ fn places_are_free(pass: &mut Pass<'_, '_>, command: &Command, nodes: &[Node]) -
         let machine = snapshot
             .nodes
             .binary_search_by(|node| node.key.as_str().cmp(&nomination.node))
-            .map_err(|_| Stay::PodsDontFit(nomination.pod.clone()))?;
+            .map_err(|_| StayReason::PodsDontFit(nomination.pod.clone()))?;
         waiting.push((pod, machine));
     }
     while !waiting.is_empty() {
         let before = waiting.len();
         waiting.retain(|&(pod, machine)| !settle(pass, pod, machine));
         if waiting.len() == before {
-            return Err(Stay::PodsDontFit(pod_ref(&snapshot.pods[waiting[0].0])));
+            return Err(StayReason::PodsDontFit(pod_ref(&snapshot.pods[waiting[0].0])));
         }
     }
     Ok(())
@@ -244,9 +248,9 @@ fn settle(pass: &mut Pass<'_, '_>, pod: usize, machine: usize) -> bool {
     takes
 }
 
-fn find(pass: &Pass<'_, '_>, candidate: &Candidate, method: Method) -> Result<Node, Stay> {
+fn find(pass: &Pass<'_, '_>, candidate: &Candidate, method: Method) -> Result<Node, StayReason> {
     let snapshot = pass.problem.snapshot;
-    let gone = || Stay::Changed("it is gone".to_owned());
+    let gone = || StayReason::Changed("it is gone".to_owned());
     let index = snapshot
         .nodes
         .binary_search_by(|node| node.key.as_str().cmp(&candidate.node))
@@ -257,7 +261,7 @@ fn find(pass: &Pass<'_, '_>, candidate: &Candidate, method: Method) -> Result<No
     }
     // A former command of the same list has it.
     if pass.solver.is_closed(index) {
-        return Err(Stay::Deleting);
+        return Err(StayReason::Deleting);
     }
     let node = if method == Method::Repair {
         examine_sick(pass.problem, pass.now, index)?
@@ -265,12 +269,12 @@ fn find(pass: &Pass<'_, '_>, candidate: &Candidate, method: Method) -> Result<No
         examine(pass.problem, pass.now, index)?
     };
     if pass.is_initialized(&node) && pass.receiving[index] {
-        return Err(Stay::Nominated);
+        return Err(StayReason::Nominated);
     }
     for &pod in &node.pods {
         let pod = pod_ref(&snapshot.pods[pod]);
         if !candidate.pods.contains(&pod) {
-            return Err(Stay::Changed(format!("pod {}/{} came", pod.namespace, pod.name)));
+            return Err(StayReason::Changed(format!("pod {}/{} came", pod.namespace, pod.name)));
         }
     }
     Ok(node)

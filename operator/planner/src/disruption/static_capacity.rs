@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Pass;
 use super::candidates::Node;
 use super::{drift, replicas, terminate_first};
-use crate::plan::{Launch, LaunchReason, Method, Shortage, Stay, TerminateFirst};
+use crate::plan::{Launch, LaunchReason, Method, Shortage, StayReason, TerminateFirst};
 use crate::reservations::Reserved;
 use crate::snapshot::DisruptionReason;
 
@@ -32,11 +32,11 @@ impl Slots {
         node: &Node,
         reason: DisruptionReason,
         method: Method,
-    ) -> Result<(), Stay> {
+    ) -> Result<(), StayReason> {
         let slot = self.pools.entry(node.pool).or_insert_with(|| Slot::of(pass, node.pool));
         if slot.census.active > slot.wanted {
             // What there is too much of goes first.
-            return Err(Stay::Later);
+            return Err(StayReason::Later);
         }
         if pass.is_initialized(node) {
             pass.budgets.allow(pass.problem.snapshot, &[node], reason)?;
@@ -50,7 +50,7 @@ impl Slots {
             return Ok(());
         }
         let launch = slot.launch.as_ref().filter(|_| slot.census.room > 0);
-        let launch = launch.ok_or(Stay::NoStaticReplacement)?;
+        let launch = launch.ok_or(StayReason::NoStaticReplacement)?;
         slot.census.room -= 1;
         let launch = Launch { reason: LaunchReason::Replacement(reason), ..launch.clone() };
         let moves = pass.begin(&[node]);
@@ -66,7 +66,7 @@ impl Slot {
         pass: &Pass<'_, '_>,
         node: &Node,
         reason: DisruptionReason,
-    ) -> Result<Option<Shortage>, Stay> {
+    ) -> Result<Option<Shortage>, StayReason> {
         let snapshot = pass.problem.snapshot;
         if !terminate_first::is_allowed(pass.problem.policy, reason) {
             return Ok(None);
@@ -74,7 +74,7 @@ impl Slot {
         let shortage = if self.reserved.full {
             let id = terminate_first::reservation(snapshot, node.index);
             if !id.is_some_and(|id| self.reserved.offered.contains(id)) {
-                return Err(Stay::StaticReservationsFull);
+                return Err(StayReason::StaticReservationsFull);
             }
             Shortage::NoReservedCapacity
         } else if self.census.room <= 0 {
@@ -85,7 +85,7 @@ impl Slot {
         match snapshot.node_pools[node.pool].not_ready {
             None => Ok(Some(shortage)),
             // Nothing would be launched in its place.
-            Some(_) => Err(Stay::StaticNotReady),
+            Some(_) => Err(StayReason::StaticNotReady),
         }
     }
 

@@ -11,7 +11,7 @@ use super::rescheduling::Search;
 use super::{Pass, prepare};
 use crate::compile::label;
 use crate::devices::State;
-use crate::plan::{Command, Method, PodRef, Shortage, Stay, TerminateFirst};
+use crate::plan::{Command, Method, PodRef, Shortage, StayReason, TerminateFirst};
 use crate::policy::Policy;
 use crate::reservations::{Reservations, reserved_ids};
 use crate::snapshot::{DisruptionReason, Snapshot};
@@ -40,10 +40,10 @@ pub(super) fn replace(
     search: Search,
     reason: DisruptionReason,
     method: Method,
-) -> Result<(), Stay> {
+) -> Result<(), StayReason> {
     match pass.move_or_replace(node, search, reason) {
         Ok((moves, launches)) => pass.decide(&[node], &moves, launches, reason, method),
-        Err(Stay::PodsDontFit(_)) if go_first(pass, node, search, reason, method) => {}
+        Err(StayReason::PodsDontFit(_)) if go_first(pass, node, search, reason, method) => {}
         Err(stay) => return Err(stay),
     }
     Ok(())

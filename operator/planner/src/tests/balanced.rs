@@ -2,7 +2,7 @@
 
 use super::disrupting::{commands, stay};
 use super::world::*;
-use crate::plan::{Score, Stay};
+use crate::plan::{Score, StayReason};
 use crate::snapshot::{ConsolidationPolicy, DisruptionReason, NodePool};
 use crate::testing::Builder;
 
@@ -46,7 +46,9 @@ fn balanced_leaves_moves_that_save_too_little() {
     assert_eq!(plan.commands.len(), 1);
     assert_eq!(plan.commands[0].scores, [], "only Balanced weighs");
     let plan = scene(ConsolidationPolicy::Balanced);
-    let Stay::ScoresTooLow(score) = stay(&plan, "n0") else { panic!("{:?}", plan.report.nodes) };
+    let StayReason::ScoresTooLow(score) = stay(&plan, "n0") else {
+        panic!("{:?}", plan.report.nodes)
+    };
     assert_eq!(score.node_pool, "default");
     assert!(score.value() > 0.0 && score.value() < Score::THRESHOLD, "{score:?}");
 }
@@ -98,7 +100,9 @@ fn balanced_weighs_a_move_by_the_pods_that_the_pool_has_once_empty_nodes_are_gon
     }
     let plan = disruption(&world.build());
     assert_eq!(plan.commands.len(), 3, "{:?}", commands(&plan));
-    let Stay::ScoresTooLow(score) = stay(&plan, "n0") else { panic!("{:?}", plan.report.nodes) };
+    let StayReason::ScoresTooLow(score) = stay(&plan, "n0") else {
+        panic!("{:?}", plan.report.nodes)
+    };
     // Two of twenty units of disruption; with the empty nodes it would be two of 23.
     assert_eq!(score.disruption, 100_000_000);
 }

@@ -5,7 +5,7 @@ use super::disrupting::{commands, drifted, stay};
 use super::repairing::{fall_ill, policies};
 use super::world::*;
 use crate::check::{Violation, check};
-use crate::plan::{Exclusion, Stay};
+use crate::plan::{Exclusion, StayReason};
 use crate::snapshot::{DisruptionReason, Node, NodePool, PodShape, Snapshot};
 use crate::testing::dealing::refused;
 use crate::testing::{Builder, apply};
@@ -59,7 +59,7 @@ fn a_node_that_keeps_room_for_a_buffer_is_not_empty() {
         builder().pool(on_demand("default")).node(node("a", "default", "c.large", "zone-a"));
     let plan = disruption(&virtual_pod(world, "buffer-0", shape(1500, GI)).build());
     assert_eq!(plan.commands, []);
-    assert_eq!(plan.report.nodes[0].reason, Stay::Nominated);
+    assert_eq!(plan.report.nodes[0].reason, StayReason::Nominated);
 }
 
 /// A pool of which nothing is consolidated.
@@ -157,7 +157,7 @@ fn a_node_that_keeps_room_for_a_buffer_is_not_consolidated() {
     };
     assert_eq!(disruption(&world().build()).commands.len(), 1);
     let plan = disruption(&virtual_pod(world(), "buffer-0", shape(200, GI)).build());
-    assert_eq!((commands(&plan), stay(&plan, "a")), (vec![], &Stay::Nominated));
+    assert_eq!((commands(&plan), stay(&plan, "a")), (vec![], &StayReason::Nominated));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use super::behaviour::{HOSTNAME, ZONE, app, near, spread};
 use super::disrupting::{commands, stay};
 use super::world::*;
-use crate::plan::{Method, Stay};
+use crate::plan::{Method, StayReason};
 use crate::policy::Policy;
 use crate::revalidate;
 use crate::snapshot::{CapacityType, DisruptionReason, Operator, PodShape};
@@ -145,7 +145,7 @@ fn commands_whose_pods_are_spread_over_zones_take_turns() {
     }
     let mut snapshot = world.build();
     let plan = disruption(&snapshot);
-    assert!(plan.report.nodes.iter().any(|node| node.reason == Stay::Later));
+    assert!(plan.report.nodes.iter().any(|node| node.reason == StayReason::Later));
     for _ in 0..6 {
         snapshot = apply(&snapshot, &disruption(&snapshot));
     }
@@ -165,7 +165,7 @@ fn an_eviction_has_to_save_its_price() {
     let policy = Policy { eviction_price: usd(0.012), ..Policy::default() };
     let plan = disruption_with(&snapshot, &policy);
     assert_eq!(plan.commands, []);
-    assert!(matches!(stay(&plan, "a"), Stay::SavesTooLittle | Stay::NothingCheaper));
+    assert!(matches!(stay(&plan, "a"), StayReason::SavesTooLittle | StayReason::NothingCheaper));
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn worst_launch_price_has_to_be_strictly_below_the_price() {
             .pod("web", shape(1500, 3 * GI), Some("a"))
             .build()
     };
-    assert_eq!(*stay(&disruption(&world(&["zone-a", "zone-b"])), "a"), Stay::NothingCheaper);
+    assert_eq!(*stay(&disruption(&world(&["zone-a", "zone-b"])), "a"), StayReason::NothingCheaper);
     assert_eq!(disruption(&world(&["zone-a", "zone-c"])).commands.len(), 1);
 }
 
@@ -271,7 +271,7 @@ fn no_node_goes_while_one_like_it_is_launched_for_pods_that_wait() {
     assert_eq!(plan(&waiting).launches[0].instance_types[0], "c.xlarge");
     let held = disruption(&waiting);
     assert_eq!(held.commands, []);
-    assert_eq!(*stay(&held, "a"), Stay::Later);
+    assert_eq!(*stay(&held, "a"), StayReason::Later);
     // A pod that nothing is launched for keeps no node, nor does one for which a cheaper machine comes.
     let mut nowhere = shape(3500, GI);
     nowhere.node_selector.insert(ZONE.to_owned(), "nowhere".to_owned());
@@ -299,7 +299,7 @@ fn machines_for_pods_that_wait_are_those_that_provisioning_launches() {
     assert_eq!(launched, ["c.xlarge", "r.large"]);
     let held = disruption(&snapshot);
     assert_eq!(held.commands, []);
-    assert_eq!(*stay(&held, "a"), Stay::Later);
+    assert_eq!(*stay(&held, "a"), StayReason::Later);
 }
 
 #[test]
@@ -319,5 +319,5 @@ fn pods_stay_whose_spread_depends_on_a_pod_for_which_a_machine_is_launched() {
     assert_eq!(commands(&disruption(&world(false))), [(DisruptionReason::Underutilized, "a", 0)]);
     let plan = disruption(&world(true));
     assert_eq!(plan.commands, []);
-    assert_eq!(*stay(&plan, "a"), Stay::Later);
+    assert_eq!(*stay(&plan, "a"), StayReason::Later);
 }

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::behaviour::{HOSTNAME, app, near};
 use super::world::*;
-use crate::plan::{Method, Stay};
+use crate::plan::{Method, StayReason};
 use crate::policy::Policy;
 use crate::snapshot::{
     Budget, BudgetNodes, CapacityType, ConsolidationPolicy, DisruptionReason, Eviction, NodePhase,
@@ -22,7 +22,7 @@ pub(super) fn commands(plan: &crate::Plan) -> Vec<(DisruptionReason, &str, usize
         .collect()
 }
 
-pub(super) fn stay<'p>(plan: &'p crate::Plan, node: &str) -> &'p Stay {
+pub(super) fn stay<'p>(plan: &'p crate::Plan, node: &str) -> &'p StayReason {
     let found = plan.report.nodes.iter().find(|staying| staying.node == node);
     &found.expect("the node stays").reason
 }
@@ -40,7 +40,7 @@ fn empty_nodes_go_as_far_as_budgets_allow() {
         commands(&plan),
         [(DisruptionReason::Empty, "a", 0), (DisruptionReason::Empty, "b", 0)]
     );
-    assert_eq!(*stay(&plan, "c"), Stay::Budget(DisruptionReason::Empty));
+    assert_eq!(*stay(&plan, "c"), StayReason::Budget(DisruptionReason::Empty));
 }
 
 #[test]
@@ -60,9 +60,9 @@ fn not_ready_and_deleting_nodes_use_up_budgets() {
         .build();
     let plan = disruption(&snapshot);
     assert!(plan.commands.is_empty());
-    assert_eq!(*stay(&plan, "a"), Stay::Budget(DisruptionReason::Empty));
-    assert_eq!(*stay(&plan, "b"), Stay::Deleting);
-    assert_eq!(*stay(&plan, "c"), Stay::DoNotDisrupt);
+    assert_eq!(*stay(&plan, "a"), StayReason::Budget(DisruptionReason::Empty));
+    assert_eq!(*stay(&plan, "b"), StayReason::Deleting);
+    assert_eq!(*stay(&plan, "c"), StayReason::DoNotDisrupt);
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_node_whose_pods_fit_elsewhere_goes() {
     let command = &plan.commands[0];
     assert_eq!(command.nominations[0].node, "b");
     assert_eq!(command.savings, usd(0.096));
-    assert_eq!(*stay(&plan, "b"), Stay::NothingCheaper);
+    assert_eq!(*stay(&plan, "b"), StayReason::NothingCheaper);
     assert_eq!(disruption(&apply(&snapshot, &plan)).commands, []);
 }
 
@@ -127,7 +127,7 @@ fn an_oversized_node_is_replaced_by_a_strictly_cheaper_one() {
     let after = apply(&snapshot, &plan);
     let again = disruption(&after);
     assert_eq!(again.commands, []);
-    assert_eq!(again.report.nodes[0].reason, Stay::NothingCheaper);
+    assert_eq!(again.report.nodes[0].reason, StayReason::NothingCheaper);
 }
 
 #[test]
@@ -152,10 +152,10 @@ pub(super) fn on_spot() -> crate::Snapshot {
 #[test]
 fn spot_to_spot_needs_the_gate_and_fifteen_cheaper_types() {
     let plan = disruption(&on_spot());
-    assert_eq!(*stay(&plan, "a"), Stay::SpotToSpot);
+    assert_eq!(*stay(&plan, "a"), StayReason::SpotToSpot);
     let policy = Policy { spot_to_spot: true, ..Policy::default() };
     // Thirteen types are cheaper than m.8xlarge.
-    assert_eq!(*stay(&disruption_with(&on_spot(), &policy), "a"), Stay::SpotToSpot);
+    assert_eq!(*stay(&disruption_with(&on_spot(), &policy), "a"), StayReason::SpotToSpot);
 }
 
 #[test]
@@ -172,10 +172,10 @@ fn pods_that_may_not_be_evicted_keep_their_node() {
         let plan = disruption(&snapshot);
         assert!(plan.commands.is_empty());
         match stay(&plan, "a") {
-            Stay::PodDoNotDisrupt(pod) => {
+            StayReason::PodDoNotDisrupt(pod) => {
                 assert_eq!((&*pod.name, expected), ("web", "do-not-disrupt"));
             }
-            Stay::Pdb { budget, .. } => assert_eq!(budget, expected),
+            StayReason::Pdb { budget, .. } => assert_eq!(budget, expected),
             other => panic!("{other:?}"),
         }
     }
@@ -217,7 +217,7 @@ fn no_more_nodes_go_than_a_pod_disruption_budget_lets_drain() {
         assert_eq!(going(&plan), expected);
         assert_eq!(crate::check(&snapshot, &plan), []);
         for (name, _) in &three[expected.len()..] {
-            let Stay::PdbUsedUp { pod, budget } = stay(&plan, name) else {
+            let StayReason::PdbUsedUp { pod, budget } = stay(&plan, name) else {
                 panic!("{:?}", stay(&plan, name))
             };
             assert_eq!((&*pod.name, budget.as_str()), (format!("{name}-0").as_str(), "pdb"));
@@ -241,13 +241,13 @@ fn nodes_that_are_being_drained_use_up_pod_disruption_budgets() {
     };
     let plan = disruption(&budgeted(1, &[("a", 1), ("b", 1)], 1_500, leaving));
     assert!(plan.commands.is_empty(), "{:?}", going(&plan));
-    assert!(matches!(stay(&plan, "b"), Stay::PdbUsedUp { .. }));
+    assert!(matches!(stay(&plan, "b"), StayReason::PdbUsedUp { .. }));
     // What was planned before others began to go is not begun any more.
     let planned = disruption(&budgeted(1, &[("a", 0), ("b", 1)], 1_500, |name| drifted(name, 100)));
     let meanwhile = budgeted(1, &[("a", 1), ("b", 1)], 1_500, leaving);
     let command = planned.commands.iter().find(|command| command.candidates[0].node == "b");
     let verdict = revalidate(command.expect("b goes"), &meanwhile, &Policy::default(), now());
-    assert!(matches!(verdict, Err(Stay::PdbUsedUp { .. })), "{verdict:?}");
+    assert!(matches!(verdict, Err(StayReason::PdbUsedUp { .. })), "{verdict:?}");
 }
 
 #[test]
@@ -287,7 +287,7 @@ fn drifted_nodes_are_replaced_those_without_pods_first_then_the_oldest() {
         commands(&plan),
         [(DisruptionReason::Drifted, "c", 0), (DisruptionReason::Drifted, "b", 1)]
     );
-    assert_eq!(*stay(&plan, "a"), Stay::Budget(DisruptionReason::Drifted));
+    assert_eq!(*stay(&plan, "a"), StayReason::Budget(DisruptionReason::Drifted));
 }
 
 #[test]
@@ -341,7 +341,7 @@ fn nodes_stay_while_pods_are_expected_on_them() {
     let mut expected = node("a", "default", "m.large", "zone-a");
     expected.nominated_until = Some(now() + SignedDuration::from_secs(10));
     let snapshot = builder().pool(on_demand("default")).node(expected).build();
-    assert_eq!(*stay(&disruption(&snapshot), "a"), Stay::Nominated);
+    assert_eq!(*stay(&disruption(&snapshot), "a"), StayReason::Nominated);
 }
 
 #[test]
@@ -354,7 +354,7 @@ fn a_node_that_the_api_server_did_not_let_go_is_left_alone_for_a_while() {
         });
         disruption(&builder().pool(on_demand("default")).node(refused).build())
     };
-    assert_eq!(*stay(&refused(1), "a"), Stay::DeletionRefused("denied".to_owned()));
+    assert_eq!(*stay(&refused(1), "a"), StayReason::DeletionRefused("denied".to_owned()));
     assert_eq!(commands(&refused(0)).len(), 1);
 }
 
@@ -372,8 +372,8 @@ fn nothing_is_consolidated_onto_nodes_that_are_still_settling() {
         .pod("web-b", shape(500, GI), Some("b"))
         .build();
     let plan = disruption(&snapshot);
-    assert_eq!(*stay(&plan, "a"), Stay::NothingCheaper);
-    assert_eq!(*stay(&plan, "b"), Stay::NotConsolidatable);
+    assert_eq!(*stay(&plan, "a"), StayReason::NothingCheaper);
+    assert_eq!(*stay(&plan, "b"), StayReason::NotConsolidatable);
 }
 
 #[test]
@@ -386,7 +386,7 @@ fn a_machine_that_is_starting_takes_no_consolidated_pods() {
         .node(starting)
         .pod("web-a", shape(500, GI), Some("a"))
         .build();
-    assert!(matches!(stay(&disruption(&snapshot), "a"), Stay::WaitsForMachine(_)));
+    assert!(matches!(stay(&disruption(&snapshot), "a"), StayReason::WaitsForMachine(_)));
 }
 
 #[test]
@@ -401,7 +401,7 @@ fn when_empty_touches_empty_nodes_only() {
         .build();
     let plan = disruption(&snapshot);
     assert_eq!(commands(&plan), [(DisruptionReason::Empty, "b", 0)]);
-    assert_eq!(*stay(&plan, "a"), Stay::NotConsolidatable);
+    assert_eq!(*stay(&plan, "a"), StayReason::NotConsolidatable);
 }
 
 #[test]
@@ -416,7 +416,7 @@ fn anti_affinity_is_respected_when_pods_move() {
     }
     let plan = disruption(&world.build());
     assert_eq!(plan.commands, []);
-    assert_eq!(*stay(&plan, "a"), Stay::NothingCheaper);
+    assert_eq!(*stay(&plan, "a"), StayReason::NothingCheaper);
 }
 
 #[test]
@@ -436,15 +436,15 @@ fn a_command_is_void_when_a_pod_came_or_the_node_is_needed() {
     let valid =
         |snapshot: &crate::Snapshot| revalidate(command, snapshot, &Policy::default(), now());
     assert_eq!(valid(&before), Ok(()));
-    assert!(matches!(valid(&make(true)), Err(Stay::Changed(_))));
+    assert!(matches!(valid(&make(true)), Err(StayReason::Changed(_))));
     let mut nominated = before.clone();
     nominated.nodes[0].nominated_until = Some(now() + SignedDuration::from_secs(5));
-    assert_eq!(valid(&nominated), Err(Stay::Nominated));
+    assert_eq!(valid(&nominated), Err(StayReason::Nominated));
     let mut gone = before.clone();
     (gone.nodes, gone.pods) = (Vec::new(), Vec::new());
-    assert!(matches!(valid(&gone), Err(Stay::Changed(_))));
+    assert!(matches!(valid(&gone), Err(StayReason::Changed(_))));
     let mut frozen = before;
     frozen.node_pools[0].disruption.budgets =
         vec![Budget { nodes: BudgetNodes::Count(0), reasons: Vec::new() }];
-    assert_eq!(valid(&frozen), Err(Stay::Budget(DisruptionReason::Underutilized)));
+    assert_eq!(valid(&frozen), Err(StayReason::Budget(DisruptionReason::Underutilized)));
 }

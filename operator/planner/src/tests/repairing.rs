@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::disrupting::{commands, drifted, stay};
 use super::world::*;
 use crate::check::Violation;
-use crate::plan::{LaunchReason, Method, Stay};
+use crate::plan::{LaunchReason, Method, StayReason};
 use crate::policy::{Policy, Resume};
 use crate::snapshot::{
     Budget, BudgetNodes, DisruptionReason, Eviction, Node, NodeCondition, NodePhase, NodePool,
@@ -147,7 +147,7 @@ fn a_pool_of_which_too_many_are_sick_is_left_alone() {
     assert_eq!(keys(&sick(3)), ["ill-0"]);
     let plan = sick(4);
     let reason =
-        Stay::TooManyUnhealthy { node_pool: "default".to_owned(), unhealthy: 4, nodes: 14 };
+        StayReason::TooManyUnhealthy { node_pool: "default".to_owned(), unhealthy: 4, nodes: 14 };
     assert_eq!((keys(&plan), stay(&plan, "ill-0")), (vec![], &reason));
 }
 
@@ -160,7 +160,7 @@ fn budgets_pace_repair_and_nodes_that_are_not_ready_do_not_use_them_up() {
     let world = ward_of(slow.clone(), ill.clone());
     let (_, plan) = treated(world);
     assert_eq!(keys(&plan), ["a"]);
-    assert_eq!(*stay(&plan, "b"), Stay::Budget(UNHEALTHY));
+    assert_eq!(*stay(&plan, "b"), StayReason::Budget(UNHEALTHY));
     // What never came up is in no budget.
     slow.disruption.budgets[0].nodes = BudgetNodes::Count(0);
     let starting = ill.map(|node| Node { phase: NodePhase::Registered, ..node });
@@ -239,20 +239,20 @@ fn do_not_repair_is_obeyed_and_do_not_disrupt_is_not() {
     let ill = Node { do_not_disrupt: true, ..sick("ill") };
     assert_eq!(keys(&treated(ward([ill.clone()])).1), ["ill"]);
     let plan = treated(ward([not_repaired(ill)])).1;
-    assert_eq!((keys(&plan), stay(&plan, "ill")), (vec![], &Stay::DoNotRepair));
+    assert_eq!((keys(&plan), stay(&plan, "ill")), (vec![], &StayReason::DoNotRepair));
 }
 
 #[test]
 fn nominated_nodes_wait_unless_they_never_came_up() {
     let ill = Node { nominated_until: Some(now() + SignedDuration::from_secs(5)), ..sick("ill") };
     let plan = treated(ward([ill.clone()])).1;
-    assert_eq!((keys(&plan), stay(&plan, "ill")), (vec![], &Stay::Nominated));
+    assert_eq!((keys(&plan), stay(&plan, "ill")), (vec![], &StayReason::Nominated));
     let starting = Node { phase: NodePhase::Registered, ..ill };
     // Even while a pod is waiting that it is expected to take.
     let world = ward([starting]).pending("new", shape(1500, GI));
     assert_eq!(keys(&treated(world).1), ["ill"]);
     let joining = Node { phase: NodePhase::Launched, ..sick("ill") };
-    assert_eq!(*stay(&treated(ward([joining])).1, "ill"), Stay::NotInitialized);
+    assert_eq!(*stay(&treated(ward([joining])).1, "ill"), StayReason::NotInitialized);
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn pods_that_may_not_be_evicted_need_a_bound() {
     };
     let plan = run(None, None);
     assert!(
-        matches!(stay(&plan, "ill"), Stay::RepairNeedsGracePeriod(pod) if *pod.name == *"held")
+        matches!(stay(&plan, "ill"), StayReason::RepairNeedsGracePeriod(pod) if *pod.name == *"held")
     );
     for (own, policy, bound) in
         [(Some(7), None, None), (None, Some(5), Some(5)), (Some(3), Some(5), Some(3))]
@@ -292,7 +292,7 @@ fn a_node_without_a_nodepool_is_not_repaired() {
     let mut ill = sick("ill");
     ill.claim.as_mut().expect("a claim").node_pool = None;
     ill.labels.remove("karpenter.sh/nodepool");
-    assert_eq!(*stay(&treated(ward([ill])).1, "ill"), Stay::RepairNeedsNodePool);
+    assert_eq!(*stay(&treated(ward([ill])).1, "ill"), StayReason::RepairNeedsNodePool);
 }
 
 #[test]
@@ -324,8 +324,8 @@ fn a_reboot_leaves_node_and_pods_where_they_are() {
     slow.disruption.budgets = vec![Budget { nodes: BudgetNodes::Count(1), reasons: Vec::new() }];
     let (_, plan) = treated(ward_of(slow, [hung, sick("ill")]));
     assert_eq!(plan.commands, []);
-    assert_eq!(*stay(&plan, "hung"), Stay::Rebooting);
-    assert_eq!(*stay(&plan, "ill"), Stay::Budget(UNHEALTHY));
+    assert_eq!(*stay(&plan, "hung"), StayReason::Rebooting);
+    assert_eq!(*stay(&plan, "ill"), StayReason::Budget(UNHEALTHY));
 }
 
 #[test]
@@ -346,7 +346,7 @@ fn nothing_is_moved_onto_a_sick_node() {
     assert_eq!(commands(&plan), [(DisruptionReason::Drifted, "old", 1)]);
     // Nor when it fell ill after the plan was made.
     let later = revalidate(&while_well.commands[0], &ill, &Policy::default(), now());
-    assert!(matches!(later, Err(Stay::PodsDontFit(pod)) if *pod.name == *"web"));
+    assert!(matches!(later, Err(StayReason::PodsDontFit(pod)) if *pod.name == *"web"));
 }
 
 #[test]
@@ -366,8 +366,8 @@ fn static_pools_replace_sick_nodes_one_for_one_within_their_limit() {
     // Repair comes first, and what it takes is gone.
     let plan = world(13);
     assert_eq!(commands(&plan), [(UNHEALTHY, "ill", 1)]);
-    assert_eq!(*stay(&plan, "old"), Stay::NoStaticReplacement);
-    assert_eq!(*stay(&world(12), "ill"), Stay::NoStaticReplacement);
+    assert_eq!(*stay(&plan, "old"), StayReason::NoStaticReplacement);
+    assert_eq!(*stay(&world(12), "ill"), StayReason::NoStaticReplacement);
 }
 
 #[test]
@@ -379,7 +379,7 @@ fn repair_comes_before_other_reasons_and_uses_up_their_budgets() {
     let empty = node("empty", "default", "m.large", "zone-a");
     let plan = treated(ward_of(slow, [ill, empty])).1;
     assert_eq!(commands(&plan), [(UNHEALTHY, "ill", 0)]);
-    assert_eq!(*stay(&plan, "empty"), Stay::Budget(DisruptionReason::Empty));
+    assert_eq!(*stay(&plan, "empty"), StayReason::Budget(DisruptionReason::Empty));
 }
 
 #[test]
@@ -444,9 +444,9 @@ fn a_repair_is_void_when_the_node_recovers_or_a_pod_comes() {
     let valid = |snapshot: &Snapshot| revalidate(command, snapshot, &Policy::default(), now());
     let mut more = world().pod("late", shape(100, GI), Some("ill")).build();
     more.repair_policies = policies();
-    assert!(matches!(valid(&more), Err(Stay::Changed(_))));
+    assert!(matches!(valid(&more), Err(StayReason::Changed(_))));
     snapshot.nodes[0].health.conditions.clear();
-    assert!(matches!(valid(&snapshot), Err(Stay::Changed(_))));
+    assert!(matches!(valid(&snapshot), Err(StayReason::Changed(_))));
 }
 
 #[test]

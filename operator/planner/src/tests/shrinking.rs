@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::world::*;
-use crate::plan::Stay;
+use crate::plan::StayReason;
 use crate::policy::Policy;
 use crate::snapshot::{Catalog, NodeId, Operator, Placement, Pod, PodShape, Snapshot};
 use crate::testing::dealing::{Scheduler, deal_out};
@@ -238,7 +238,8 @@ fn few_of_many_nodes_stay_where_room_is_short() {
     let short = with_gaps(56, 16, 200);
     let plan = disruption(&short);
     assert_eq!(plan.commands, []);
-    let held_back = plan.report.nodes.iter().filter(|node| node.reason == Stay::SavesTooLittle);
+    let held_back =
+        plan.report.nodes.iter().filter(|node| node.reason == StayReason::SavesTooLittle);
     assert_eq!(held_back.count(), 2, "{:?}", plan.report.nodes);
     let all = Policy { few_nodes: 0, ..Policy::default() };
     assert!(gone(&disruption_with(&short, &all)) > 0);

@@ -2,7 +2,7 @@
 
 use super::disrupting::{commands, drifted, stay};
 use super::world::*;
-use crate::plan::{Plan, Stay};
+use crate::plan::{Plan, StayReason};
 use crate::policy::Policy;
 use crate::snapshot::DisruptionReason;
 use crate::{check, replicas, revalidate};
@@ -90,12 +90,12 @@ fn static_nodes_are_not_consolidated_and_replaced_one_for_one_when_they_drift() 
     let snapshot = world(pool_of(2));
     let plan = disruption(&snapshot);
     assert_eq!(commands(&plan), [(DisruptionReason::Drifted, "n0", 1)]);
-    assert_eq!(*stay(&plan, "n1"), Stay::NotConsolidatable);
+    assert_eq!(*stay(&plan, "n1"), StayReason::NotConsolidatable);
     assert_eq!(revalidate(&plan.commands[0], &snapshot, &Policy::default(), now()), Ok(()));
     assert_eq!(check(&snapshot, &plan), []);
     let mut full = pool_of(2);
     full.limits.insert("nodes".to_owned(), 2);
-    assert_eq!(*stay(&disruption(&world(full)), "n0"), Stay::NoStaticReplacement);
+    assert_eq!(*stay(&disruption(&world(full)), "n0"), StayReason::NoStaticReplacement);
     // With one too many the surplus goes first.
-    assert_eq!(*stay(&disruption(&world(pool_of(1))), "n0"), Stay::Later);
+    assert_eq!(*stay(&disruption(&world(pool_of(1))), "n0"), StayReason::Later);
 }

@@ -6,7 +6,7 @@ use super::disrupting::{commands, stay};
 use super::reserved::{CAPACITY_TYPE, ID, pool_of, with_reservations};
 use super::world::*;
 use crate::check::{Violation, check};
-use crate::plan::{Plan, Shortage, Stay};
+use crate::plan::{Plan, Shortage, StayReason};
 use crate::policy::Policy;
 use crate::snapshot::{DisruptionReason, Node, NodePool, PodShape, Snapshot};
 use crate::testing::Builder;
@@ -51,9 +51,9 @@ fn only_reserved() -> NodePool {
 fn the_only_machine_of_a_reservation_goes_first_when_the_gate_is_on() {
     let snapshot = world(only_reserved(), &[1500]).build();
     let without = planned(&snapshot, &Policy::default());
-    assert!(matches!(stay(&without, "old"), Stay::PodsDontFit(_)));
+    assert!(matches!(stay(&without, "old"), StayReason::PodsDontFit(_)));
     let of_repair = Policy { terminate_first_repair: true, ..Policy::default() };
-    assert!(matches!(stay(&planned(&snapshot, &of_repair), "old"), Stay::PodsDontFit(_)));
+    assert!(matches!(stay(&planned(&snapshot, &of_repair), "old"), StayReason::PodsDontFit(_)));
     let plan = planned(&snapshot, &policy());
     assert_eq!(commands(&plan), [(DisruptionReason::Drifted, "old", 0)]);
     let first = plan.commands[0].terminate_first.as_ref().expect("it goes first");
@@ -98,7 +98,7 @@ fn what_can_be_replaced_first_is_and_what_can_not_be_replaced_at_all_stays() {
     let refused = |snapshot: &Snapshot| {
         let plan = planned(snapshot, &policy());
         assert_eq!(commands(&plan), []);
-        assert!(matches!(stay(&plan, "old"), Stay::PodsDontFit(_)));
+        assert!(matches!(stay(&plan, "old"), StayReason::PodsDontFit(_)));
     };
     // More than one machine of the reservation holds.
     let apart =
@@ -187,13 +187,13 @@ fn a_static_pool_lets_holders_of_its_full_reservations_go_first() {
     assert_eq!(commands(&plan), [(DisruptionReason::Drifted, "old", 0)]);
     let first = plan.commands[0].terminate_first.as_ref().expect("it goes first");
     assert_eq!((first.reason, &first.launch), (Shortage::NoReservedCapacity, &None));
-    assert_eq!(*stay(&plan, "foreign"), Stay::StaticReservationsFull);
+    assert_eq!(*stay(&plan, "foreign"), StayReason::StaticReservationsFull);
     let mut unready = fixed(2, &["reserved"], None);
     unready.not_ready = Some("its NodeClass is not".to_owned());
     let plan = planned(&fixed_world(unready), &policy());
-    assert_eq!(*stay(&plan, "old"), Stay::StaticNotReady);
+    assert_eq!(*stay(&plan, "old"), StayReason::StaticNotReady);
     let without = planned(&fixed_world(fixed(2, &["reserved"], None)), &Policy::default());
-    assert_eq!(*stay(&without, "old"), Stay::NoStaticReplacement);
+    assert_eq!(*stay(&without, "old"), StayReason::NoStaticReplacement);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What may take the place of a node: prices, capacity types, numbers of types.
 
 use super::*;
-use crate::plan::Stay;
+use crate::plan::StayReason;
 use crate::snapshot::{Budget, BudgetNodes, DisruptionReason, InstanceType, Node, Offering};
 use crate::testing::{Builder, instance_type};
 
@@ -153,6 +153,6 @@ fn of_two_budgets_the_smaller_counts_less_what_goes_already() {
     }
     let plan = disruption(&world.build());
     assert_eq!(plan.commands.len(), 1);
-    let kept = Stay::Budget(DisruptionReason::Empty);
+    let kept = StayReason::Budget(DisruptionReason::Empty);
     assert_eq!(plan.report.nodes.iter().filter(|node| node.reason == kept).count(), 15);
 }

@@ -1,7 +1,7 @@
 //! Disruption of nodes whose pods have claims.
 
 use super::*;
-use crate::plan::Stay;
+use crate::plan::StayReason;
 
 /// A node `a` with a pod that has one of its devices, and a node `b` with so many devices.
 fn scene(free: usize) -> Scene {
@@ -50,7 +50,10 @@ fn a_node_stays_when_no_other_has_devices_for_its_pods() {
     assert!(plan.commands.is_empty(), "{:?}", plan.commands);
     let stay = plan.report.nodes.iter().find(|node| node.node == "a");
     let reason = &stay.expect("it was looked at").reason;
-    assert!(matches!(reason, Stay::NothingCheaper | Stay::NeedsSeveralReplacements), "{reason:?}");
+    assert!(
+        matches!(reason, StayReason::NothingCheaper | StayReason::NeedsSeveralReplacements),
+        "{reason:?}"
+    );
 }
 
 #[test]

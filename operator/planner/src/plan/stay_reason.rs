@@ -12,13 +12,13 @@ pub struct StayingNode {
     /// [`crate::snapshot::Node::key`].
     pub node: String,
     /// The first reason that was found.
-    pub reason: Stay,
+    pub reason: StayReason,
 }
 
 /// Why a node is not disrupted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub enum Stay {
+pub enum StayReason {
     /// Not managed by a NodePool that exists.
     NotManaged,
     /// Not initialized yet.
