@@ -10,9 +10,9 @@ use fixedbitset::FixedBitSet;
 use smallvec::SmallVec;
 
 use crate::Cancel;
-use crate::cells::{CellId, Cells};
 use crate::compile::shapes::ports_conflict;
 use crate::compile::{Problem, add_times, times};
+use crate::machine_specs::{MachineSpecs, SpecId};
 use crate::pack::{Bins, Strategy, value};
 use crate::plan::Exclusion;
 use crate::room_index::Query;
@@ -98,12 +98,12 @@ pub(crate) struct Placing {
     /// Whether rules about other domains than hosts have a say: then each placement may open and close domains.
     domain_rules: bool,
     admitted: Vec<(usize, DomainChoice)>,
-    /// The cells that were looked at for `admitted`.
+    /// The specs that were looked at for `admitted`.
     known: FixedBitSet,
-    /// What a place elsewhere costs, by cell.
-    elsewhere: SmallVec<[(CellId, i64); 4]>,
-    /// The type that a new machine aims at, by cell and by how many pods it could be for.
-    targets: SmallVec<[(CellId, usize, usize); 4]>,
+    /// What a place elsewhere costs, by spec.
+    elsewhere: SmallVec<[(SpecId, i64); 4]>,
+    /// The type that a new machine aims at, by spec and by how many pods it could be for.
+    targets: SmallVec<[(SpecId, usize, usize); 4]>,
 }
 
 impl Placing {
@@ -177,7 +177,7 @@ impl Placing {
                 if room(solver, demand, claim, &to) == 0 {
                     continue;
                 }
-                let Some((dearer, target)) = grown(solver, demand, claim, to.cell) else {
+                let Some((dearer, target)) = grown(solver, demand, claim, to.spec) else {
                     continue;
                 };
                 if best.is_none_or(|(least, ..)| dearer < least) {
@@ -186,7 +186,7 @@ impl Placing {
             }
         }
         let Some((dearer, claim, to, target)) = best else { return false };
-        if dearer > self.elsewhere(solver, demand, to.cell) {
+        if dearer > self.elsewhere(solver, demand, to.spec) {
             return false;
         }
         solver.claims[claim].target = target;
@@ -209,22 +209,22 @@ impl Placing {
         clippy::cast_possible_truncation,
         reason = "hourly prices are far below 2^53 millionths"
     )]
-    fn elsewhere(&mut self, solver: &Solver<'_, '_>, demand: &Demand, cell: CellId) -> i64 {
-        if let Some(&(_, price)) = self.elsewhere.iter().find(|(known, _)| *known == cell) {
+    fn elsewhere(&mut self, solver: &Solver<'_, '_>, demand: &Demand, spec: SpecId) -> i64 {
+        if let Some(&(_, price)) = self.elsewhere.iter().find(|(known, _)| *known == spec) {
             return price;
         }
         let problem = solver.problem;
         let requests = &problem.shapes[demand.shape].requests;
         let place = if self.alone {
-            let mut types = solver.cells[cell].types.clone();
-            solver.keep_fitting(&mut types, solver.cells[cell].template, requests, &[]);
-            let cheapest = solver.cells[cell].cheapest(&types);
-            cheapest.map_or(0, |kind| solver.cells[cell].price(kind))
+            let mut types = solver.specs[spec].types.clone();
+            solver.keep_fitting(&mut types, solver.specs[spec].template, requests, &[]);
+            let cheapest = solver.specs[spec].cheapest(&types);
+            cheapest.map_or(0, |kind| solver.specs[spec].price(kind))
         } else {
-            value(solver, cell, requests).ceil() as i64
+            value(solver, spec, requests).ceil() as i64
         };
         let price = place + problem.policy.node_price.0;
-        self.elsewhere.push((cell, price));
+        self.elsewhere.push((spec, price));
         price
     }
 
@@ -268,14 +268,15 @@ impl Placing {
         let shape = &problem.shapes[demand.shape];
         let free = solver.open(demand, template)?;
         let index = solver.claims.len();
-        let (cells, counts, limits) = (&mut solver.cells, &mut solver.counts, &solver.limits);
-        let holds = &mut |cells: &Cells, cell| holds(problem, limits, &cells[cell], demand.shape);
-        let to = counts.narrow(problem, cells, demand.shape, demand.dropped, free, holds)?;
-        let cell = to.cell;
-        let mut types = solver.cells[cell].types.clone();
+        let (specs, counts, limits) = (&mut solver.specs, &mut solver.counts, &solver.limits);
+        let holds =
+            &mut |specs: &MachineSpecs, spec| holds(problem, limits, &specs[spec], demand.shape);
+        let to = counts.narrow(problem, specs, demand.shape, demand.dropped, free, holds)?;
+        let spec = to.spec;
+        let mut types = solver.specs[spec].types.clone();
         solver.keep_fitting(&mut types, template, &shape.requests, &shape.ports);
         if types.is_clear() {
-            return Err(solver.shortage(cell, &shape.requests));
+            return Err(solver.shortage(spec, &shape.requests));
         }
         solver.limits.restrict(problem, template, &mut types)?;
         let n = room(solver, demand, index, &to);
@@ -283,30 +284,30 @@ impl Placing {
             return Err(solver.counts.no_host(problem, demand.shape, demand.dropped));
         }
         if solver.is_strict()
-            && let Some((key, required, found)) = solver.lacking_values(cell, &types)
+            && let Some((key, required, found)) = solver.lacking_values(spec, &types)
         {
             let key = problem.symbols.key_name(key).to_owned();
             return Err(Exclusion::MinValues { key, required, found });
         }
-        let target = self.target(solver, demand, cell, free, &types);
+        let target = self.target(solver, demand, spec, free, &types);
         if solver.limits.any(template) {
             let modest = solver.limits.modest(problem, template, &types, target);
-            if solver.lacking_values(cell, &modest).is_none() {
+            if solver.lacking_values(spec, &modest).is_none() {
                 types = modest;
             }
             solver.limits.charge(problem, template, &types);
         }
-        let relaxed = crate::pack::relax(solver, cell, &types);
+        let relaxed = crate::pack::relax(solver, spec, &types);
         let mut n = n.min(times(&shape.requests, problem.templates[template].net(target))).max(1);
-        if n > 1 && !keeps_values(solver, template, cell, &types, &shape.requests, n) {
+        if n > 1 && !keeps_values(solver, template, spec, &types, &shape.requests, n) {
             n = 1;
         }
         let mut used = vec![0; shape.requests.len()];
         add_times(&mut used, &shape.requests, n);
         let pods = demand.take(n).to_vec();
-        solver.counts.add_on_claim(problem, &mut solver.cells, demand.shape, index, cell, n);
+        solver.counts.add_on_claim(problem, &mut solver.specs, demand.shape, index, spec, n);
         let ports = shape.ports.clone();
-        solver.claims.push(Claim { cell, used, types, ports, pods, relaxed, target });
+        solver.claims.push(Claim { spec, used, types, ports, pods, relaxed, target });
         self.note(solver, demand, index);
         Ok(())
     }
@@ -318,32 +319,32 @@ impl Placing {
         &mut self,
         solver: &mut Solver<'_, '_>,
         demand: &Demand,
-        cell: CellId,
-        free: CellId,
+        spec: SpecId,
+        free: SpecId,
         types: &FixedBitSet,
     ) -> usize {
         let problem = solver.problem;
         let shape = &problem.shapes[demand.shape];
-        let template = &problem.templates[solver.cells[cell].template];
+        let template = &problem.templates[solver.specs[spec].template];
         let domains =
-            problem.rules.shares(problem, &mut solver.cells, demand.shape, demand.dropped, free);
+            problem.rules.shares(problem, &mut solver.specs, demand.shape, demand.dropped, free);
         let most = if self.alone { 1 } else { demand.left().div_ceil(domains).max(1) };
-        let known = self.targets.iter().find(|known| (known.0, known.1) == (cell, most));
+        let known = self.targets.iter().find(|known| (known.0, known.1) == (spec, most));
         if let Some(&(_, _, target)) = known.filter(|known| types[known.2]) {
             return target;
         }
-        if let Some(modest) = shared_target::types(solver, &solver.cells[cell], types) {
+        if let Some(modest) = shared_target::types(solver, &solver.specs[spec], types) {
             let machines = if self.alone { demand.pods.len() } else { domains };
-            let best = shared_target::target(solver, demand, cell, &modest, machines);
-            self.targets.push((cell, most, best));
+            let best = shared_target::target(solver, demand, spec, &modest, machines);
+            self.targets.push((spec, most, best));
             return best;
         }
-        let in_cell = &solver.cells[cell];
+        let in_spec = &solver.specs[spec];
         let price = |kind: usize, n: usize| {
-            (in_cell.price(kind) + problem.policy.node_price.0) as f64 / n as f64
+            (in_spec.price(kind) + problem.policy.node_price.0) as f64 / n as f64
         };
         let mut best: Option<(f64, usize)> = None;
-        for kind in solver.cells[cell].ranked(types) {
+        for kind in solver.specs[spec].ranked(types) {
             // From here on they cost more even if all pods went on one of them.
             if best.is_some_and(|(least, _)| price(kind, most) > least) {
                 break;
@@ -357,7 +358,7 @@ impl Placing {
             }
         }
         let (_, best) = best.expect("the caller has made sure that there are types");
-        self.targets.push((cell, most, best));
+        self.targets.push((spec, most, best));
         best
     }
 }
@@ -380,26 +381,26 @@ fn room(solver: &Solver<'_, '_>, demand: &Demand, claim: usize, to: &DomainChoic
     n
 }
 
-/// Whether types that hold so many pods have the values that the cell asks for.
+/// Whether types that hold so many pods have the values that the spec asks for.
 fn keeps_values(
     solver: &Solver<'_, '_>,
     template: usize,
-    cell: CellId,
+    spec: SpecId,
     types: &FixedBitSet,
     requests: &[i64],
     n: usize,
 ) -> bool {
-    if !solver.is_strict() || !solver.cells[cell].requirements.has_min_values() {
+    if !solver.is_strict() || !solver.specs[spec].requirements.has_min_values() {
         return true;
     }
     let mut used = vec![0; requests.len()];
     add_times(&mut used, requests, n);
     let mut types = types.clone();
     solver.keep_fitting(&mut types, template, &used, &[]);
-    solver.lacking_values(cell, &types).is_none()
+    solver.lacking_values(spec, &types).is_none()
 }
 
-/// Puts up to `n` pods on a machine to come, which then is in a narrower cell. Returns whether it did.
+/// Puts up to `n` pods on a machine to come, which then has a narrower spec. Returns whether it did.
 fn join(
     solver: &mut Solver<'_, '_>,
     bins: &mut Bins,
@@ -412,7 +413,7 @@ fn join(
     let problem = solver.problem;
     let shape = &problem.shapes[demand.shape];
     let target = solver.claims[claim].target;
-    let (before, after) = (&solver.cells[solver.claims[claim].cell], &solver.cells[to.cell]);
+    let (before, after) = (&solver.specs[solver.claims[claim].spec], &solver.specs[to.spec]);
     let template = &problem.templates[after.template];
     let exact = after.requirements.has_min_values();
     if strategy != Strategy::Fill && !exact {
@@ -425,9 +426,9 @@ fn join(
         return true;
     }
     while n > 0 {
-        let types = solver.with(claim, to.cell, &shape.requests, &shape.ports, n);
-        let cheapest = solver.cells[to.cell].cheapest(&types);
-        let lacking = solver.is_strict() && solver.lacking_values(to.cell, &types).is_some();
+        let types = solver.with(claim, to.spec, &shape.requests, &shape.ports, n);
+        let cheapest = solver.specs[to.spec].cheapest(&types);
+        let lacking = solver.is_strict() && solver.lacking_values(to.spec, &types).is_some();
         if let Some(cheapest) = cheapest.filter(|_| !lacking) {
             let keeps = strategy == Strategy::Fill || types[target];
             if keeps {
@@ -447,17 +448,17 @@ fn grown(
     solver: &Solver<'_, '_>,
     demand: &Demand,
     claim: usize,
-    to: CellId,
+    to: SpecId,
 ) -> Option<(i64, usize)> {
     let shape = &solver.problem.shapes[demand.shape];
     let types = solver.with(claim, to, &shape.requests, &shape.ports, 1);
-    let target = solver.cells[to].cheapest(&types)?;
+    let target = solver.specs[to].cheapest(&types)?;
     if solver.is_strict() && solver.lacking_values(to, &types).is_some() {
         return None;
     }
     let claim = &solver.claims[claim];
-    let before = solver.cells[claim.cell].price(claim.target);
-    Some((solver.cells[to].price(target) - before, target))
+    let before = solver.specs[claim.spec].price(claim.target);
+    Some((solver.specs[to].price(target) - before, target))
 }
 
 /// Records pods on a machine to come.
@@ -471,11 +472,11 @@ fn settle(
 ) {
     let problem = solver.problem;
     let shape = &problem.shapes[demand.shape];
-    solver.counts.add_on_claim(problem, &mut solver.cells, demand.shape, index, to.cell, n);
+    solver.counts.add_on_claim(problem, &mut solver.specs, demand.shape, index, to.spec, n);
     let claim = &mut solver.claims[index];
     claim.pods.extend_from_slice(demand.take(n));
     claim.ports.extend(shape.ports.iter().cloned());
-    claim.cell = to.cell;
+    claim.spec = to.spec;
     add_times(&mut claim.used, &shape.requests, n);
     bins.refresh(solver, index);
 }

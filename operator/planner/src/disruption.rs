@@ -378,11 +378,11 @@ impl<'p, 'a> Pass<'p, 'a> {
     /// What the machines of [`Solver::claims`] have room for as the cheapest type that they are launched with.
     fn note_arrivals(&mut self, replacements: &[Launch]) {
         for (claim, launch) in self.solver.claims.iter().zip(replacements) {
-            let template = &self.problem.templates[self.solver.cells[claim.cell].template];
+            let template = &self.problem.templates[self.solver.specs[claim.spec].template];
             let table = &self.problem.catalogs[template.catalog];
             if let Some(kind) = launch.instance_types.first().and_then(|name| table.find(name)) {
                 let room = template.net(kind).to_vec();
-                self.arrivals.push(Arrival { cell: claim.cell, room });
+                self.arrivals.push(Arrival { spec: claim.spec, room });
             }
         }
     }

@@ -10,9 +10,9 @@ use fixedbitset::FixedBitSet;
 use k8s_openapi::api::core::v1::Taint;
 use rustc_hash::FxHashMap;
 
-use crate::cells::{Cell, CellId};
 use crate::compile::types::NOT_FOR_SALE;
 use crate::intern::Key;
+use crate::machine_specs::{MachineSpec, SpecId};
 use crate::plan::{Exclusion, Launch, LaunchReason, PlacedDevices, PodRef, PriceRange, Shared};
 use crate::resources::MicroUsd;
 use crate::snapshot::{CapacityType, Operator, Pod, Requirement, Snapshot};
@@ -48,18 +48,18 @@ pub(crate) fn pod_ref(pod: &Pod) -> PodRef {
     PodRef::from(pod)
 }
 
-/// The prices of a cell's types when only some capacity types may be bought.
+/// The prices of a spec's types when only some capacity types may be bought.
 pub(crate) fn prices(
     solver: &Solver<'_, '_>,
-    cell: CellId,
+    spec: SpecId,
     capacity_type: Option<CapacityType>,
 ) -> Vec<i64> {
-    let cell = &solver.cells[cell];
-    let Some(capacity_type) = capacity_type else { return cell.prices() };
-    let table = &solver.problem.catalogs[solver.problem.templates[cell.template].catalog];
+    let spec = &solver.specs[spec];
+    let Some(capacity_type) = capacity_type else { return spec.prices() };
+    let table = &solver.problem.catalogs[solver.problem.templates[spec.template].catalog];
     (0..table.len())
         .map(|kind| {
-            cell.markets
+            spec.markets
                 .ones()
                 .filter(|&market| table.markets[market].capacity_type == capacity_type)
                 .map(|market| table.prices(kind)[market])
@@ -69,7 +69,7 @@ pub(crate) fn prices(
         .collect()
 }
 
-/// Creates launches. Launches with the same cell and types share their common data.
+/// Creates launches. Launches with the same spec and types share their common data.
 #[derive(Debug, Default)]
 pub(crate) struct Launches {
     drafts: FxHashMap<Choice, Result<Draft, Exclusion>>,
@@ -78,7 +78,7 @@ pub(crate) struct Launches {
 /// Key of the shared part of launches: everything but the pods follows from it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Choice {
-    cell: CellId,
+    spec: SpecId,
     capacity_type: Option<CapacityType>,
     /// The types, the cheapest first.
     ranked: Vec<usize>,
@@ -134,7 +134,7 @@ impl Launches {
     ) -> Result<Launch, Exclusion> {
         let problem = solver.problem;
         let choice = Choice {
-            cell: claim.cell,
+            spec: claim.spec,
             capacity_type: filter.capacity_type,
             ranked: ranked(solver, claim, filter),
             relaxed: claim.relaxed.clone(),
@@ -144,7 +144,7 @@ impl Launches {
             self.drafts.insert(choice.clone(), draft);
         }
         let mut draft = self.drafts[&choice].clone()?;
-        let template = &problem.templates[solver.cells[claim.cell].template];
+        let template = &problem.templates[solver.specs[claim.spec].template];
         let pool = &problem.snapshot.node_pools[template.pool];
         let mut requests = claim.used.clone();
         crate::compile::add_times(&mut requests, &draft.overhead, 1);
@@ -197,15 +197,15 @@ pub(crate) fn launch(
 
 /// The types that a launch carries, the cheapest first.
 fn ranked(solver: &Solver<'_, '_>, claim: &Claim, filter: &LaunchFilter) -> Vec<usize> {
-    let cell = &solver.cells[claim.cell];
-    if filter.capacity_type.is_none() && !cell.requirements.has_min_values() {
-        return cell.ranked(&filter.types).take(filter.at_most).collect();
+    let spec = &solver.specs[claim.spec];
+    if filter.capacity_type.is_none() && !spec.requirements.has_min_values() {
+        return spec.ranked(&filter.types).take(filter.at_most).collect();
     }
     let mut ranked = match filter.capacity_type {
-        None => cell.ranked(&filter.types).collect(),
+        None => spec.ranked(&filter.types).collect(),
         Some(_) => {
-            let prices = prices(solver, claim.cell, filter.capacity_type);
-            let mut ranked = crate::cells::by_price(&filter.types, |kind| prices[kind]);
+            let prices = prices(solver, claim.spec, filter.capacity_type);
+            let mut ranked = crate::machine_specs::by_price(&filter.types, |kind| prices[kind]);
             ranked.retain(|&kind| prices[kind] != NOT_FOR_SALE);
             ranked
         }
@@ -218,8 +218,8 @@ impl Draft {
     fn new(solver: &Solver<'_, '_>, choice: &Choice) -> Result<Self, Exclusion> {
         let problem = solver.problem;
         let symbols = &problem.symbols;
-        let cell = &solver.cells[choice.cell];
-        let template = &problem.templates[cell.template];
+        let spec = &solver.specs[choice.spec];
+        let template = &problem.templates[spec.template];
         let table = &problem.catalogs[template.catalog];
         let pool = &problem.snapshot.node_pools[template.pool];
         let ranked = &choice.ranked;
@@ -227,7 +227,7 @@ impl Draft {
         types.extend(ranked.iter().copied());
 
         let mut min_values: BTreeMap<Key, u32> = choice.relaxed.iter().copied().collect();
-        for (key, set) in cell.requirements.iter() {
+        for (key, set) in spec.requirements.iter() {
             let Some(required) = set.min_values() else { continue };
             let found = distinct_values(problem, table, key, set, &types);
             let required = min_values.get(&key).copied().unwrap_or(required);
@@ -247,19 +247,19 @@ impl Draft {
         let instance_types: Vec<String> =
             ranked.iter().map(|&kind| table.names[kind].clone()).collect();
         let requirements =
-            requirements(solver, cell, &min_values, &instance_types, &capacity_types);
+            requirements(solver, spec, &min_values, &instance_types, &capacity_types);
         let mut annotations = pool.template.annotations.clone();
         let relaxed = if min_values.is_empty() { "false" } else { "true" };
         annotations.insert(MIN_VALUES_RELAXED.to_owned(), relaxed.to_owned());
         let price = match choice.capacity_type {
-            None => ranked.first().map_or(0, |&kind| cell.price(kind)),
+            None => ranked.first().map_or(0, |&kind| spec.price(kind)),
             pinned => {
-                let prices = prices(solver, choice.cell, pinned);
+                let prices = prices(solver, choice.spec, pinned);
                 ranked.first().map_or(0, |&kind| prices[kind])
             }
         };
         Ok(Self {
-            labels: Shared::from(labels(solver, cell)),
+            labels: Shared::from(labels(solver, spec)),
             annotations: Shared::from(annotations),
             requirements: Shared::from(requirements),
             instance_types: Shared::from(instance_types),
@@ -273,10 +273,10 @@ impl Draft {
     }
 }
 
-/// `spec.requirements`: the cell's, with the chosen types and capacity types; sorted by key.
+/// `spec.requirements`: the spec's, with the chosen types and capacity types; sorted by key.
 fn requirements(
     solver: &Solver<'_, '_>,
-    cell: &Cell,
+    spec: &MachineSpec,
     min_values: &BTreeMap<Key, u32>,
     instance_types: &[String],
     capacity_types: &[CapacityType],
@@ -284,7 +284,7 @@ fn requirements(
     let problem = solver.problem;
     let symbols = &problem.symbols;
     let min_values_of = |key: Key| {
-        let asked = cell.requirements.get(key).and_then(crate::requirements::ValueSet::min_values);
+        let asked = spec.requirements.get(key).and_then(crate::requirements::ValueSet::min_values);
         // The API knows no minimum of zero.
         min_values.get(&key).copied().or(asked).filter(|&values| values > 0)
     };
@@ -292,7 +292,7 @@ fn requirements(
         list.sort_unstable();
         list
     };
-    let mut requirements: Vec<Requirement> = cell
+    let mut requirements: Vec<Requirement> = spec
         .requirements
         .iter()
         .filter(|&(key, _)| !problem.is_simulation_only(key))
@@ -316,14 +316,14 @@ fn requirements(
 }
 
 /// The pool's labels, with a value for each custom requirement.
-fn labels(solver: &Solver<'_, '_>, cell: &Cell) -> BTreeMap<String, String> {
+fn labels(solver: &Solver<'_, '_>, spec: &MachineSpec) -> BTreeMap<String, String> {
     let problem = solver.problem;
     let symbols = &problem.symbols;
-    let template = &problem.templates[cell.template];
+    let template = &problem.templates[spec.template];
     let pool = &problem.snapshot.node_pools[template.pool];
     let mut labels = pool.template.labels.clone();
     labels.insert(crate::compile::label::NODE_POOL.to_owned(), pool.name.clone());
-    for (key, set) in cell.requirements.iter() {
+    for (key, set) in spec.requirements.iter() {
         let name = symbols.key_name(key);
         if problem.is_well_known(key)
             || problem.is_simulation_only(key)
@@ -364,9 +364,9 @@ fn needed(
     let lacks = |n: usize| {
         let mut types = FixedBitSet::with_capacity(filter.types.len());
         types.extend(ranked[..n].iter().copied());
-        solver.lacking_values(claim.cell, &types).is_some()
+        solver.lacking_values(claim.spec, &types).is_some()
     };
-    let asked = solver.cells[claim.cell].requirements.has_min_values();
+    let asked = solver.specs[claim.spec].requirements.has_min_values();
     if !asked || lacks(ranked.len()) {
         return 0;
     }
@@ -383,11 +383,11 @@ fn capacity_types(solver: &Solver<'_, '_>, choice: &Choice) -> Vec<CapacityType>
     if let Some(pinned) = choice.capacity_type {
         return vec![pinned];
     }
-    let cell = &solver.cells[choice.cell];
-    let table = &solver.problem.catalogs[solver.problem.templates[cell.template].catalog];
+    let spec = &solver.specs[choice.spec];
+    let table = &solver.problem.catalogs[solver.problem.templates[spec.template].catalog];
     let sold =
         |market| choice.ranked.iter().any(|&kind| table.prices(kind)[market] != NOT_FOR_SALE);
-    let mut kinds: Vec<_> = cell
+    let mut kinds: Vec<_> = spec
         .markets
         .ones()
         .filter(|&market| sold(market))

@@ -5,7 +5,6 @@
 //! input gives the same bytes. [`check()`] is written from the rules of Kubernetes, independently
 //! of the solver, and accepts every plan that the solver makes.
 
-mod cells;
 pub mod check;
 mod compile;
 mod constrained;
@@ -18,6 +17,7 @@ pub mod intern;
 mod launch;
 mod limits;
 mod lower_bound;
+mod machine_specs;
 pub mod overlays;
 mod pack;
 pub mod plan;

@@ -5,9 +5,9 @@ mod zones;
 
 use fixedbitset::FixedBitSet;
 
-use crate::cells::Cells;
 use crate::compile::Problem;
 use crate::dual::{Deals, Item, Kind, exact, worthy};
+use crate::machine_specs::MachineSpecs;
 use crate::policy::Policy;
 use crate::provision::demands;
 use crate::resources::MicroUsd;
@@ -132,24 +132,24 @@ impl Relaxation {
 }
 
 fn relaxation(problem: &Problem<'_>) -> Relaxation {
-    let mut cells = Cells::default();
+    let mut specs = MachineSpecs::default();
     let (demands, _) = demands(problem, |_| true);
-    let zones = Zones::new(problem, &mut cells, &demands);
+    let zones = Zones::new(problem, &mut specs, &demands);
     let (mut kinds, mut sold_in, mut offers) = (Vec::new(), Vec::new(), Vec::new());
     for template in 0..problem.templates.len() {
-        let base = cells.base(problem, template);
+        let base = specs.base(problem, template);
         for zone in 0..zones.alike.len() {
-            let Some(cell) = zones.cell(problem, &mut cells, base, zone) else { continue };
+            let Some(spec) = zones.spec(problem, &mut specs, base, zone) else { continue };
             offers.push(Offer { template, zone, first_kind: kinds.len() });
-            for kind in 0..cells[cell].n_types() {
-                kinds.push(relaxed(problem, template, kind, cells[cell].price(kind)));
+            for kind in 0..specs[spec].n_types() {
+                kinds.push(relaxed(problem, template, kind, specs[spec].price(kind)));
                 sold_in.push(zone);
             }
         }
     }
     let (mut items, mut shapes, mut deals) = (Vec::new(), Vec::new(), Vec::new());
     for demand in &demands {
-        let holding = holding(problem, &mut cells, &zones, &offers, demand.shape);
+        let holding = holding(problem, &mut specs, &zones, &offers, demand.shape);
         if holding.is_empty() {
             continue;
         }
@@ -194,7 +194,7 @@ struct Offer {
 /// The kinds that hold a pod of a shape, those of one zone after those of another.
 fn holding(
     problem: &Problem<'_>,
-    cells: &mut Cells,
+    specs: &mut MachineSpecs,
     zones: &Zones,
     offers: &[Offer],
     shape: usize,
@@ -202,11 +202,11 @@ fn holding(
     let shape = &problem.shapes[shape];
     let mut by_zone = vec![Vec::new(); zones.alike.len()];
     for &Offer { template, zone, first_kind } in offers {
-        let base = cells.base(problem, template);
-        let mut types = FixedBitSet::with_capacity(cells[base].types.len());
+        let base = specs.base(problem, template);
+        let mut types = FixedBitSet::with_capacity(specs[base].types.len());
         for variant in 0..problem.classes[shape.class].variants.len() {
-            if let Ok(cell) = cells.join(problem, base, shape.class, variant) {
-                zones.add_types(problem, cells, cell, zone, &mut types);
+            if let Ok(spec) = specs.join(problem, base, shape.class, variant) {
+                zones.add_types(problem, specs, spec, zone, &mut types);
             }
         }
         problem.templates[template].fitting.keep(&mut types, &shape.requests);

@@ -1,7 +1,7 @@
 //! Packing: which pods share a machine to come.
 //!
 //! [`Strategy::Cheapest`] opens one kind of machine at a time. It starts from the largest pod that has no place, tries for each type that is worth it (the
-//! cell's frontier) which other pods go well with it, and takes the type whose load is worth most per dollar. A load is worth the sum of its pods'
+//! spec's frontier) which other pods go well with it, and takes the type whose load is worth most per dollar. A load is worth the sum of its pods'
 //! values; a pod's value is its dual price in the relaxation of what is left ([`crate::dual`]), and where there are too many shapes for that the price of
 //! its dominant share on machines that suit it best. The same load is then bought as often as there
 //! are pods for it, so that the work depends on the number of shapes and not on that of pods.
@@ -26,10 +26,10 @@ use std::cmp::Reverse;
 use fixedbitset::FixedBitSet;
 
 use crate::Cancel;
-use crate::cells::CellId;
 use crate::compile::{Problem, add_times, take_times};
 use crate::constrained::Placing;
 use crate::limits::Limits;
+use crate::machine_specs::SpecId;
 use crate::plan::Exclusion;
 use crate::solver::{Claim, Demand, LaunchOption, Solver};
 use columns::Candidate;
@@ -128,8 +128,8 @@ pub(crate) fn pack(
             break;
         }
         match solver.launch_option(&demands[seed]) {
-            Some((template, cell)) => {
-                demands[seed].launch_option = LaunchOption::Feasible(template, cell);
+            Some((template, spec)) => {
+                demands[seed].launch_option = LaunchOption::Feasible(template, spec);
                 if strategy.has_values() {
                     find_launch_options(solver, demands, &given_up);
                     valuation.refresh(solver, demands, &given_up, template);
@@ -268,7 +268,7 @@ fn find_launch_options(solver: &mut Solver<'_, '_>, demands: &mut [Demand], give
             && !given_up[index]
         {
             demands[index].launch_option = match solver.launch_option(&demands[index]) {
-                Some((template, cell)) => LaunchOption::Feasible(template, cell),
+                Some((template, spec)) => LaunchOption::Feasible(template, spec),
                 None => LaunchOption::Infeasible,
             };
         }
@@ -284,18 +284,18 @@ fn open_machines(
     strategy: Strategy,
 ) {
     let problem = solver.problem;
-    let LaunchOption::Feasible(template, cell) = demands[seed].launch_option else { return };
-    let mut allowed = solver.cells[cell].types.clone();
+    let LaunchOption::Feasible(template, spec) = demands[seed].launch_option else { return };
+    let mut allowed = solver.specs[spec].types.clone();
     solver
         .limits
         .restrict(problem, template, &mut allowed)
         .expect("the seed's launch option has a type within the limits");
-    let parts = parts(solver, demands, given_up, seed, cell);
+    let parts = parts(solver, demands, given_up, seed, spec);
     let load = match strategy {
         Strategy::Cheapest | Strategy::Columns | Strategy::Plain => {
-            cheapest_load(solver, demands, &parts, cell, &allowed)
+            cheapest_load(solver, demands, &parts, spec, &allowed)
         }
-        Strategy::Fill => fill_load(solver, demands, &parts, cell, &allowed),
+        Strategy::Fill => fill_load(solver, demands, &parts, spec, &allowed),
     };
     let repeats = if strategy.has_values() { Repeats::Half } else { Repeats::All };
     commit(solver, demands, load, template, &allowed, repeats);
@@ -307,10 +307,10 @@ fn parts(
     demands: &mut [Demand],
     given_up: &[bool],
     seed: usize,
-    cell: CellId,
+    spec: SpecId,
 ) -> Vec<Part> {
     let problem = solver.problem;
-    let template = solver.cells[cell].template;
+    let template = solver.specs[spec].template;
     find_launch_options(solver, demands, given_up);
     let mut parts = Vec::new();
     let others = (0..demands.len()).filter(|&index| index != seed && !given_up[index]);
@@ -328,7 +328,7 @@ fn parts(
         }
         let demand = &demands[index];
         let shape = &problem.shapes[demand.shape];
-        if let Some(narrows) = solver.cells.narrows(problem, cell, shape.class, demand.variant) {
+        if let Some(narrows) = solver.specs.narrows(problem, spec, shape.class, demand.variant) {
             parts.push(Part {
                 demand: index,
                 left: demand.left(),
@@ -357,7 +357,7 @@ fn commit(
         let mut types = allowed.clone();
         let seed = &problem.shapes[demands[load.takes[0].0].shape];
         solver.keep_fitting(&mut types, template, &seed.requests, &seed.ports);
-        solver.lacking_values(load.cell, &types).is_none()
+        solver.lacking_values(load.spec, &types).is_none()
     };
     let (types, used, ports) = loop {
         let mut used = vec![0; problem.columns.len()];
@@ -367,11 +367,11 @@ fn commit(
             add_times(&mut used, &shape.requests, n);
             ports.extend(shape.ports.iter().cloned());
         }
-        let mut types = solver.cells[load.cell].types.clone();
+        let mut types = solver.specs[load.spec].types.clone();
         types.intersect_with(allowed);
         solver.keep_fitting(&mut types, template, &used, &ports);
         let lacking =
-            types.is_clear() || (attainable && solver.lacking_values(load.cell, &types).is_some());
+            types.is_clear() || (attainable && solver.lacking_values(load.spec, &types).is_some());
         let alone = load.takes.len() == 1 && load.takes[0].1 == 1;
         if !lacking || alone {
             break (types, used, ports);
@@ -380,8 +380,8 @@ fn commit(
         lighten(solver, demands, &mut load);
     };
     let types = keep_modest(solver, &load, template, types);
-    let relaxed = relax(solver, load.cell, &types);
-    let target = solver.cells[load.cell].cheapest(&types);
+    let relaxed = relax(solver, load.spec, &types);
+    let target = solver.specs[load.spec].cheapest(&types);
     let target = target.expect("the seed's launch option has a type that holds it");
     let limited = solver.limits.any(template);
     let repeats = load.takes.iter().map(|&(demand, n)| demands[demand].left() / n).min();
@@ -402,7 +402,7 @@ fn commit(
             pods.extend_from_slice(demands[demand].take(n));
         }
         solver.claims.push(Claim {
-            cell: load.cell,
+            spec: load.spec,
             used: used.clone(),
             types: types.clone(),
             ports: ports.clone(),
@@ -434,19 +434,19 @@ fn lighten(solver: &mut Solver<'_, '_>, demands: &[Demand], load: &mut Load) {
     }
     // Without the demand that left the machine may be less narrow.
     let problem = solver.problem;
-    let mut cell = None;
+    let mut spec = None;
     for &(demand, _) in &load.takes {
         let demand = &demands[demand];
         let class = problem.shapes[demand.shape].class;
-        let from = cell.unwrap_or_else(|| {
-            let template = solver.cells[load.cell].template;
-            solver.cells.base(problem, template)
+        let from = spec.unwrap_or_else(|| {
+            let template = solver.specs[load.spec].template;
+            solver.specs.base(problem, template)
         });
-        if let Ok(joined) = solver.cells.join(problem, from, class, demand.variant) {
-            cell = Some(joined);
+        if let Ok(joined) = solver.specs.join(problem, from, class, demand.variant) {
+            spec = Some(joined);
         }
     }
-    load.cell = cell.unwrap_or(load.cell);
+    load.spec = spec.unwrap_or(load.spec);
 }
 
 fn keep_modest(
@@ -456,26 +456,26 @@ fn keep_modest(
     types: FixedBitSet,
 ) -> FixedBitSet {
     let limits: &Limits = &solver.limits;
-    let Some(cheapest) = solver.cells[load.cell].cheapest(&types) else { return types };
+    let Some(cheapest) = solver.specs[load.spec].cheapest(&types) else { return types };
     if !limits.any(template) {
         return types;
     }
     let modest = limits.modest(solver.problem, template, &types, cheapest);
-    if solver.lacking_values(load.cell, &modest).is_some() { types } else { modest }
+    if solver.lacking_values(load.spec, &modest).is_some() { types } else { modest }
 }
 
 /// Under BestEffort the keys whose `minValues` can't be had, with what can.
 pub(crate) fn relax(
     solver: &Solver<'_, '_>,
-    cell: CellId,
+    spec: SpecId,
     types: &FixedBitSet,
 ) -> Vec<(crate::intern::Key, u32)> {
     if solver.is_strict() {
         return Vec::new();
     }
     let problem = solver.problem;
-    let table = &problem.catalogs[problem.templates[solver.cells[cell].template].catalog];
-    solver.cells[cell]
+    let table = &problem.catalogs[problem.templates[solver.specs[spec].template].catalog];
+    solver.specs[spec]
         .requirements
         .iter()
         .filter_map(|(key, set)| {

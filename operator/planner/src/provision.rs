@@ -7,9 +7,9 @@ use fixedbitset::FixedBitSet;
 use jiff::Timestamp;
 
 use crate::Cancel;
-use crate::cells::Cells;
 use crate::compile::Problem;
 use crate::launch::{LaunchFilter, Launches, pod_ref, tell_apart};
+use crate::machine_specs::MachineSpecs;
 use crate::pack::{Strategy, pack, rehearse, relocate, repack};
 use crate::plan::{
     Exclusion, Launch, LaunchReason, Nomination, PLAN_VERSION, Plan, PodRef, WaitingPod,
@@ -110,7 +110,7 @@ fn planned<'p, 'a>(
             match made.make(&packed.solver, claim, &filter, LaunchReason::Provisioned) {
                 Ok(launch) => launches.push(launch),
                 Err(reason) => {
-                    let template = packed.solver.cells[claim.cell].template;
+                    let template = packed.solver.specs[claim.spec].template;
                     let pool = crate::limits::pool_name(problem, &problem.templates[template]);
                     let pods = claim.pods.iter().map(|&pod| pod_ref(&snapshot.pods[pod]));
                     lost.push((pods.collect::<Vec<_>>(), pool.to_owned(), reason));
@@ -196,9 +196,9 @@ pub(crate) fn best<'p, 'a>(
     demands: &[Demand],
     cancel: &dyn Cancel,
 ) -> Packed<'p, 'a> {
-    let run = |strategy, cells: &Cells, budget| {
+    let run = |strategy, specs: &MachineSpecs, budget| {
         let mut solver = fresh.clone();
-        (solver.cells, solver.budget) = (cells.clone(), budget);
+        (solver.specs, solver.budget) = (specs.clone(), budget);
         let mut demands = demands.to_vec();
         let waiting = pack(&mut solver, &mut demands, strategy, &|_| true, cancel);
         if matches!(strategy, Strategy::Cheapest | Strategy::Columns) {
@@ -206,7 +206,7 @@ pub(crate) fn best<'p, 'a>(
         }
         Packed { solver, demands, waiting }
     };
-    let first = run(Strategy::Columns, &fresh.cells, None);
+    let first = run(Strategy::Columns, &fresh.specs, None);
     if first.solver.claims.is_empty() {
         return first;
     }
@@ -231,7 +231,7 @@ pub(crate) fn best<'p, 'a>(
     let mut best = others.into_iter().flatten().fold(first, |best, strategy| {
         let (left, price) = rank(&best);
         let budget = (left == 0).then(|| Budget::new(price));
-        let other = run(strategy, &best.solver.cells, budget);
+        let other = run(strategy, &best.solver.specs, budget);
         if rank(&other) < (left, price) { other } else { best }
     });
     relocate(&mut best.solver, cancel);

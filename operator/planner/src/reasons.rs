@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use fixedbitset::FixedBitSet;
 
-use crate::cells::Cell;
 use crate::compile::Problem;
 use crate::compile::types::NOT_FOR_SALE;
+use crate::machine_specs::MachineSpec;
 use crate::plan::Exclusion;
 use crate::requirements::Requirements;
 use crate::snapshot::CapacityType;
@@ -15,12 +15,12 @@ use crate::snapshot::CapacityType;
 /// The maximum number of unavailable offerings that a reason names.
 const NAMED_OFFERINGS: usize = 6;
 
-/// The resource with the largest shortage if no type of a cell holds a request.
+/// The resource with the largest shortage if no type of a spec holds a request.
 #[expect(clippy::cast_precision_loss, reason = "a ratio for comparison")]
-pub(crate) fn shortage(problem: &Problem<'_>, cell: &Cell, requests: &[i64]) -> Exclusion {
-    let template = &problem.templates[cell.template];
+pub(crate) fn shortage(problem: &Problem<'_>, spec: &MachineSpec, requests: &[i64]) -> Exclusion {
+    let template = &problem.templates[spec.template];
     let table = &problem.catalogs[template.catalog];
-    let largest = |column: usize| template.fitting.most(&cell.types, column);
+    let largest = |column: usize| template.fitting.most(&spec.types, column);
     let ratio = |want: i64, have: i64| want as f64 / have.max(1) as f64;
     let worst = (0..requests.len())
         .map(|column| (column, requests[column], largest(column)))
@@ -31,7 +31,7 @@ pub(crate) fn shortage(problem: &Problem<'_>, cell: &Cell, requests: &[i64]) -> 
         let short = requests.iter().zip(template.net(kind)).filter(|&(&want, &have)| want > have);
         short.map(|(&want, &have)| (want - have) as f64 / want as f64).sum::<f64>()
     };
-    let candidates = cell.types.ones().map(|kind| (lacks(kind), cell.price(kind), kind));
+    let candidates = spec.types.ones().map(|kind| (lacks(kind), spec.price(kind), kind));
     let closest = candidates.min_by(|a, b| a.0.total_cmp(&b.0).then((a.1, a.2).cmp(&(b.1, b.2))));
     let name = |kind: usize| table.names[kind].clone();
     let Some((column, requested, largest)) = worst else {

@@ -8,27 +8,27 @@ mod opening;
 use fixedbitset::FixedBitSet;
 use rustc_hash::FxHashMap;
 
-use crate::cells::{Cell, CellId, Cells};
 use crate::compile::shapes::{ClassId, HostPort, ports_conflict};
 use crate::compile::taints::untolerated;
 use crate::compile::{Problem, add_times, machine_meets, take_times, times};
 use crate::devices;
 use crate::limits::Limits;
+use crate::machine_specs::{MachineSpec, MachineSpecs, SpecId};
 use crate::plan::Exclusion;
 use crate::room_index::{Query, RoomIndex, first};
 use crate::topology::{Counts, Host};
 pub(crate) use budget::Budget;
 pub(crate) use opening::REASONS;
 
-/// The template and cell in which a demand opens machines.
+/// The template and spec in which a demand opens machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LaunchOption {
     /// Not determined yet.
     Unknown,
     /// No template admits it.
     Infeasible,
-    /// Of this template, in this cell.
-    Feasible(usize, CellId),
+    /// Of this template, with this spec.
+    Feasible(usize, SpecId),
 }
 
 /// Pods of one shape that need a place.
@@ -71,10 +71,10 @@ impl Demand {
 /// A planned machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
-    pub(crate) cell: CellId,
+    pub(crate) spec: SpecId,
     /// Requests of its pods, by column.
     pub(crate) used: Vec<i64>,
-    /// Types of the cell that hold them.
+    /// Types of the spec that hold them.
     pub(crate) types: FixedBitSet,
     pub(crate) ports: Vec<HostPort>,
     /// Indices of [`crate::Snapshot::pods`].
@@ -89,7 +89,7 @@ pub(crate) struct Claim {
 #[derive(Clone, Debug)]
 pub(crate) struct Solver<'p, 'a> {
     pub(crate) problem: &'p Problem<'a>,
-    pub(crate) cells: Cells,
+    pub(crate) specs: MachineSpecs,
     pub(crate) limits: Limits,
     /// For topology rules: how many pods are where.
     pub(crate) counts: Counts,
@@ -134,7 +134,7 @@ impl<'p, 'a> Solver<'p, 'a> {
         }
         Self {
             problem,
-            cells: Cells::default(),
+            specs: MachineSpecs::default(),
             limits: Limits::new(problem),
             counts: Counts::new(problem),
             claims: Vec::new(),
@@ -166,8 +166,8 @@ impl<'p, 'a> Solver<'p, 'a> {
         let mut closed = self.counts.closed_hosts(problem, demand.shape, demand.dropped, false);
         loop {
             // Each pod changes which domains its rules open for the next.
-            let (cells, counts) = (&mut self.cells, &mut self.counts);
-            let domains = counts.open_positions(problem, cells, demand.shape, demand.dropped);
+            let (specs, counts) = (&mut self.specs, &mut self.counts);
+            let domains = counts.open_positions(problem, specs, demand.shape, demand.dropped);
             let (mut from, mut progress) = (0, false);
             while demand.left() > 0
                 && let Some(position) = self.candidate(key, &query, domains.as_ref(), &closed, from)
@@ -241,9 +241,9 @@ impl<'p, 'a> Solver<'p, 'a> {
             n = usize::from(!ports_conflict(&shape.ports, &self.ports[machine]));
         }
         if n > 0 && problem.rules.concern(demand.shape) {
-            let (cells, counts) = (&mut self.cells, &mut self.counts);
+            let (specs, counts) = (&mut self.specs, &mut self.counts);
             let (shape, dropped) = (demand.shape, demand.dropped);
-            n = n.min(counts.room_on_machine(problem, cells, shape, dropped, machine));
+            n = n.min(counts.room_on_machine(problem, specs, shape, dropped, machine));
         }
         if n > 0 && shape.has_claims {
             n = usize::from(self.has_devices(machine, demand.pods[demand.next]));
@@ -360,11 +360,11 @@ impl<'p, 'a> Solver<'p, 'a> {
         keep_fitting(self.problem, types, template, used, ports);
     }
 
-    /// The types of a claim that remain after it moves to a narrower cell and gets more pods.
+    /// The types of a claim that remain after it gets a narrower spec and gets more pods.
     pub(crate) fn with(
         &self,
         claim: usize,
-        cell: CellId,
+        spec: SpecId,
         requests: &[i64],
         ports: &[HostPort],
         n: usize,
@@ -373,8 +373,8 @@ impl<'p, 'a> Solver<'p, 'a> {
         let mut used = claim.used.clone();
         add_times(&mut used, requests, n);
         let mut types = claim.types.clone();
-        types.intersect_with(&self.cells[cell].types);
-        self.keep_fitting(&mut types, self.cells[cell].template, &used, ports);
+        types.intersect_with(&self.specs[spec].types);
+        self.keep_fitting(&mut types, self.specs[spec].template, &used, ports);
         types
     }
 
@@ -383,29 +383,29 @@ impl<'p, 'a> Solver<'p, 'a> {
     pub(crate) fn narrow_claims(&mut self) {
         for index in 0..self.claims.len() {
             let types =
-                self.with(index, self.claims[index].cell, &[], &self.claims[index].ports, 0);
+                self.with(index, self.claims[index].spec, &[], &self.claims[index].ports, 0);
             debug_assert!(!types.is_clear(), "a machine to come has a type that holds its pods");
             let claim = &mut self.claims[index];
-            if let Some(cheapest) = self.cells[claim.cell].cheapest(&types) {
+            if let Some(cheapest) = self.specs[claim.spec].cheapest(&types) {
                 claim.target = cheapest;
             }
             claim.types = types;
         }
     }
 
-    /// The resource with the largest shortage if no type of a cell holds a request.
-    pub(crate) fn shortage(&self, cell: CellId, requests: &[i64]) -> Exclusion {
-        crate::reasons::shortage(self.problem, &self.cells[cell], requests)
+    /// The resource with the largest shortage if no type of a spec holds a request.
+    pub(crate) fn shortage(&self, spec: SpecId, requests: &[i64]) -> Exclusion {
+        crate::reasons::shortage(self.problem, &self.specs[spec], requests)
     }
 
     /// The first key of which a set of types has fewer distinct values than `minValues`, with both
     /// numbers.
     pub(crate) fn lacking_values(
         &self,
-        cell: CellId,
+        spec: SpecId,
         types: &FixedBitSet,
     ) -> Option<(crate::intern::Key, u32, u32)> {
-        lacking_values(self.problem, &self.cells[cell], types)
+        lacking_values(self.problem, &self.specs[spec], types)
     }
 
     pub(crate) fn is_strict(&self) -> bool {
@@ -456,29 +456,34 @@ fn keep_fitting(
 /// See [`Solver::lacking_values`].
 fn lacking_values(
     problem: &Problem<'_>,
-    cell: &Cell,
+    spec: &MachineSpec,
     types: &FixedBitSet,
 ) -> Option<(crate::intern::Key, u32, u32)> {
-    if !cell.requirements.has_min_values() {
+    if !spec.requirements.has_min_values() {
         return None;
     }
-    let table = &problem.catalogs[problem.templates[cell.template].catalog];
-    cell.requirements.iter().find_map(|(key, set)| {
+    let table = &problem.catalogs[problem.templates[spec.template].catalog];
+    spec.requirements.iter().find_map(|(key, set)| {
         let required = set.min_values()?;
         let found = distinct_values(problem, table, key, set, types);
         (found < required).then_some((key, required, found))
     })
 }
 
-/// Whether a machine of a cell may be launched for a pod of a shape, as far as its size, limits and
+/// Whether a machine of a spec may be launched for a pod of a shape, as far as its size, limits and
 /// `minValues` go.
-pub(crate) fn holds(problem: &Problem<'_>, limits: &Limits, cell: &Cell, shape: usize) -> bool {
+pub(crate) fn holds(
+    problem: &Problem<'_>,
+    limits: &Limits,
+    spec: &MachineSpec,
+    shape: usize,
+) -> bool {
     let shape = &problem.shapes[shape];
-    let mut types = cell.types.clone();
-    keep_fitting(problem, &mut types, cell.template, &shape.requests, &shape.ports);
+    let mut types = spec.types.clone();
+    keep_fitting(problem, &mut types, spec.template, &shape.requests, &shape.ports);
     !types.is_clear()
-        && limits.restrict(problem, cell.template, &mut types).is_ok()
-        && !(is_strict(problem) && lacking_values(problem, cell, &types).is_some())
+        && limits.restrict(problem, spec.template, &mut types).is_ok()
+        && !(is_strict(problem) && lacking_values(problem, spec, &types).is_some())
 }
 
 /// The number of values of a key that a set admits among types.

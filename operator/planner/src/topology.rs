@@ -26,11 +26,11 @@ use fixedbitset::FixedBitSet;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::cells::{CellId, Cells};
 use crate::compile::Problem;
 use crate::compile::shapes::ClassId;
 use crate::id_set::IdSet;
 use crate::intern::Key;
+use crate::machine_specs::{MachineSpecs, SpecId};
 pub(crate) use choosing::DomainChoice;
 use counted::Conditions;
 pub(crate) use counted::Counted;
@@ -39,7 +39,7 @@ pub(crate) use counted::both_ways;
 pub(crate) use counts::Counts;
 #[cfg(test)]
 pub(crate) use counts::UNTOLD;
-pub(crate) use domains::{Domains, cell_values};
+pub(crate) use domains::{Domains, spec_values};
 pub(crate) use evenly::Evenly;
 pub(crate) use expected::Expected;
 use families::Family;
@@ -80,8 +80,8 @@ struct Group {
 pub(crate) enum Mobility {
     /// Not at all.
     Stays,
-    /// Between machines of one cell: rules count which domain they are in.
-    InCell,
+    /// Between machines of one spec: rules count which domain they are in.
+    InSpec,
     /// Between machines of one template.
     InTemplate,
 }
@@ -178,7 +178,7 @@ impl Rules {
         }
         let in_domains = self.selecting[shape].iter().next().is_some();
         if in_domains || own().any(|group| !group.host) {
-            Mobility::InCell
+            Mobility::InSpec
         } else {
             Mobility::InTemplate
         }
@@ -212,22 +212,22 @@ impl Rules {
         contains(&self.groups[group].carriers, shape)
     }
 
-    /// Whether a machine that joins a cell gets a value for a label that was open, which rules are about: its pods were counted in no domain of that label.
+    /// Whether a machine that gets a spec also gets a value for a label that was open, which rules are about: its pods were counted in no domain of that label.
     pub(crate) fn would_tell(
         &self,
         problem: &Problem<'_>,
-        cells: &mut Cells,
-        [from, to]: [CellId; 2],
+        specs: &mut MachineSpecs,
+        [from, to]: [SpecId; 2],
     ) -> bool {
         if from == to {
             return false;
         }
-        let keys = cells[to].requirements.iter().map(|(key, _)| key);
+        let keys = specs[to].requirements.iter().map(|(key, _)| key);
         let keys: SmallVec<[Key; 8]> =
             keys.filter(|key| self.about_key.contains_key(key)).collect();
         keys.into_iter().any(|key| {
-            cells.values(problem, from, key).is_empty()
-                && !cells.values(problem, to, key).is_empty()
+            specs.values(problem, from, key).is_empty()
+                && !specs.values(problem, to, key).is_empty()
         })
     }
 
@@ -316,21 +316,21 @@ impl Rules {
         self.about_domains(shape, dropped).next().is_some()
     }
 
-    /// Among how many domains of a cell a shape's pods are spread.
+    /// Among how many domains of a spec a shape's pods are spread.
     pub(crate) fn shares(
         &self,
         problem: &Problem<'_>,
-        cells: &mut Cells,
+        specs: &mut MachineSpecs,
         shape: usize,
         dropped: usize,
-        cell: CellId,
+        spec: SpecId,
     ) -> usize {
         let spread = self.carried(shape, dropped).filter(|rule| {
             let group = &self.groups[rule.group];
             !group.host && rule.itself && matches!(group.kind, Kind::Spread { .. })
         });
         let domains =
-            spread.map(|rule| cells.values(problem, cell, self.groups[rule.group].key).len());
+            spread.map(|rule| specs.values(problem, spec, self.groups[rule.group].key).len());
         domains.max().unwrap_or(1).max(1)
     }
 

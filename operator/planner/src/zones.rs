@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::FxHashSet;
 
-use crate::cells::Cells;
 use crate::compile::{Problem, label};
 use crate::intern::{Key, Value};
+use crate::machine_specs::MachineSpecs;
 use crate::plan::{ANY_ZONE, NO_ZONE};
 use crate::requirements::ValueSet;
 use crate::snapshot::{Placement, Pod};
@@ -24,8 +24,8 @@ pub(crate) fn count(
 ) -> BTreeMap<String, u32> {
     let waits = |pod: &Pod| pod.buffer.is_none() && pod.placement == Placement::Unschedulable;
     let zone = problem.symbols.find_key(label::ZONE);
-    // Of its own: which cells a plan makes first is not to depend on this.
-    let mut cells = Cells::default();
+    // Of its own: which specs a plan makes first is not to depend on this.
+    let mut specs = MachineSpecs::default();
     let mut counts = BTreeMap::new();
     for demand in demands {
         let n_waiting =
@@ -34,7 +34,7 @@ pub(crate) fn count(
             continue;
         }
         let zones =
-            zone.and_then(|zone| zones(problem, (&mut *running, &mut cells), demand.shape, zone));
+            zone.and_then(|zone| zones(problem, (&mut *running, &mut specs), demand.shape, zone));
         let name = match zones.as_deref() {
             Some([]) => NO_ZONE,
             Some(&[zone]) => problem.symbols.value_name(zone),
@@ -48,7 +48,7 @@ pub(crate) fn count(
 /// The zones that a shape is limited to; `None` when nothing says which.
 fn zones(
     problem: &Problem<'_>,
-    running: (&mut Counts, &mut Cells),
+    running: (&mut Counts, &mut MachineSpecs),
     shape: usize,
     zone: Key,
 ) -> Option<Vec<Value>> {
@@ -73,12 +73,12 @@ fn zones(
 /// The domains that a shape's own required rules about a key leave it; `None` when it has none.
 fn left(
     problem: &Problem<'_>,
-    (running, cells): (&mut Counts, &mut Cells),
+    (running, specs): (&mut Counts, &mut MachineSpecs),
     shape: usize,
     key: Key,
 ) -> Option<Vec<Value>> {
     let rules = problem.rules.about(shape, key);
     rules
-        .map(|rule| running.domains_left(problem, cells, rule))
+        .map(|rule| running.domains_left(problem, specs, rule))
         .reduce(|left, also| left.into_iter().filter(|zone| also.contains(zone)).collect())
 }

@@ -13,7 +13,6 @@ const LEFT: &[(&str, &[&[&str]])] = &[
         &[
             &["plan", "policy"],
             &[
-                "cells",
                 "compile",
                 "constrained",
                 "daemons",
@@ -22,6 +21,7 @@ const LEFT: &[(&str, &[&[&str]])] = &[
                 "launch",
                 "limits",
                 "lower_bound",
+                "machine_specs",
                 "overlays",
                 "pack",
                 "provision",

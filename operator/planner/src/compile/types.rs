@@ -103,8 +103,8 @@ impl TypeTable {
         table.markets = markets.into_iter().collect();
         table.prices = vec![NOT_FOR_SALE; table.names.len() * table.markets.len()];
         for (index, market, price) in offers {
-            let cell = &mut table.prices[index * table.markets.len() + market];
-            *cell = price.min(*cell);
+            let spec = &mut table.prices[index * table.markets.len() + market];
+            *spec = price.min(*spec);
         }
         table
     }

@@ -1,19 +1,19 @@
-//! In which cells there are machines to come that a pod with rules may join.
+//! The specs of machines to come that a pod with rules may join.
 
 use super::Placing;
-use crate::cells::Cells;
+use crate::machine_specs::MachineSpecs;
 use crate::pack::Bins;
 use crate::room_index::Query;
 use crate::solver::{Demand, Solver};
 
-/// With more cells than this only those are looked at whose machines may have room.
-const FEW_CELLS: usize = 64;
+/// With more specs than this only those are looked at whose machines may have room.
+const FEW_SPECS: usize = 64;
 
-/// In how many cells machines are looked at for one pod.
+/// The number of specs of which machines are looked at for one pod.
 const ADMITTED: usize = 256;
 
 impl Placing {
-    /// The cells with machines to come in which a pod may be, the best first.
+    /// The specs with machines to come in which a pod may be, the best first.
     pub(super) fn admit(&mut self, solver: &mut Solver<'_, '_>, bins: &Bins, demand: &Demand) {
         if self.domain_rules {
             self.admitted.clear();
@@ -30,26 +30,26 @@ impl Placing {
                 break;
             }
             self.known.grow_and_insert(slot);
-            let joined = solver.cells.joined(problem, bins.cell(slot), class, demand.variant);
-            let Some(cell) = joined else { continue };
-            if problem.rules.would_tell(problem, &mut solver.cells, [bins.cell(slot), cell]) {
+            let joined = solver.specs.joined(problem, bins.spec(slot), class, demand.variant);
+            let Some(spec) = joined else { continue };
+            if problem.rules.would_tell(problem, &mut solver.specs, [bins.spec(slot), spec]) {
                 continue;
             }
-            let (cells, counts) = (&mut solver.cells, &mut solver.counts);
+            let (specs, counts) = (&mut solver.specs, &mut solver.counts);
             // Whether a machine holds the pod is another question for each.
-            let any = &mut |_: &Cells, _| true;
-            if let Ok(to) = counts.narrow(problem, cells, demand.shape, demand.dropped, cell, any) {
+            let any = &mut |_: &MachineSpecs, _| true;
+            if let Ok(to) = counts.narrow(problem, specs, demand.shape, demand.dropped, spec, any) {
                 self.admitted.push((slot, to));
             }
         }
         // Machines that have to be narrowed come last: they stay free for others.
-        self.admitted.sort_by_key(|(slot, to)| (to.rank, to.cell != bins.cell(*slot), *slot));
+        self.admitted.sort_by_key(|(slot, to)| (to.rank, to.spec != bins.spec(*slot), *slot));
     }
 
-    /// The cells that were not looked at yet; of many only those with a machine that may have room, since there may be as many cells as machines.
+    /// The specs that were not looked at yet; of many only those with a machine that may have room, since there may be as many specs as machines.
     fn promising(&self, bins: &Bins) -> Vec<usize> {
-        if bins.n_cells() <= FEW_CELLS {
-            return (0..bins.n_cells()).filter(|&slot| !self.known.contains(slot)).collect();
+        if bins.n_specs() <= FEW_SPECS {
+            return (0..bins.n_specs()).filter(|&slot| !self.known.contains(slot)).collect();
         }
         let query = if self.alone { &Query::default() } else { &self.half };
         let new = bins.live().filter(|&slot| !self.known.contains(slot));

@@ -2,24 +2,24 @@
 
 use fixedbitset::FixedBitSet;
 
-use crate::cells::{Cell, CellId};
+use crate::machine_specs::{MachineSpec, SpecId};
 use crate::solver::{Demand, Solver};
 
 /// When what others may bring is known: the types that a machine for all of them may aim at. A launch is charged with its largest type, so where there are
 /// limits no type counts that would eat up much of what is left.
 pub(super) fn types(
     solver: &Solver<'_, '_>,
-    cell: &Cell,
+    spec: &MachineSpec,
     types: &FixedBitSet,
 ) -> Option<FixedBitSet> {
     if solver.unplaced.is_empty() {
         return None;
     }
-    if !solver.limits.any(cell.template) {
+    if !solver.limits.any(spec.template) {
         return Some(types.clone());
     }
-    let cheapest = cell.cheapest(types)?;
-    Some(solver.limits.modest(solver.problem, cell.template, types, cheapest))
+    let cheapest = spec.cheapest(types)?;
+    Some(solver.limits.modest(solver.problem, spec.template, types, cheapest))
 }
 
 /// The cheapest of some types when all that is left is divided among so many machines.
@@ -27,18 +27,18 @@ pub(super) fn types(
 pub(super) fn target(
     solver: &Solver<'_, '_>,
     demand: &Demand,
-    cell: CellId,
+    spec: SpecId,
     types: &FixedBitSet,
     machines: usize,
 ) -> usize {
     let problem = solver.problem;
-    let cell = &solver.cells[cell];
+    let spec = &solver.specs[spec];
     let requests = &problem.shapes[demand.shape].requests;
     let price = |kind: usize| {
-        let net = problem.templates[cell.template].net(kind);
+        let net = problem.templates[spec.template].net(kind);
         let one = dominant_share(requests, net);
         let all = dominant_share(&solver.unplaced, net) / machines as f64;
-        (cell.price(kind) + problem.policy.node_price.0) as f64 * one / all.min(1.0).max(one)
+        (spec.price(kind) + problem.policy.node_price.0) as f64 * one / all.min(1.0).max(one)
     };
     let types = types.ones().map(|kind| (price(kind), kind));
     let best = types.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));

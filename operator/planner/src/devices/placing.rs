@@ -4,10 +4,10 @@ use fixedbitset::FixedBitSet;
 
 use super::state::Proposal;
 use crate::Cancel;
-use crate::cells::{CellId, Cells};
 use crate::compile::add_times;
 use crate::compile::shapes::ports_conflict;
 use crate::constrained::alternatives;
+use crate::machine_specs::{MachineSpecs, SpecId};
 use crate::pack::{Bins, Strategy, relax};
 use crate::plan::Exclusion;
 use crate::solver::{Claim, Demand, REASONS, Solver, holds};
@@ -17,7 +17,7 @@ use crate::topology::Host;
 struct Place {
     /// Index into [`Solver::claims`]; one past its end is a new machine.
     at: usize,
-    cell: CellId,
+    spec: SpecId,
     types: FixedBitSet,
     proposal: Proposal,
     /// The cheapest of the types.
@@ -101,26 +101,26 @@ fn best(
 fn join(solver: &mut Solver<'_, '_>, demand: &Demand, at: usize) -> Option<Place> {
     let problem = solver.problem;
     let shape = &problem.shapes[demand.shape];
-    let before = solver.claims[at].cell;
+    let before = solver.claims[at].spec;
     if room(solver, demand, at) == 0 || ports_conflict(&shape.ports, &solver.claims[at].ports) {
         return None;
     }
-    let joined = solver.cells.join(problem, before, shape.class, demand.variant).ok()?;
-    let (cells, counts) = (&mut solver.cells, &mut solver.counts);
-    let any = &mut |_: &Cells, _| true;
-    let to = counts.narrow(problem, cells, demand.shape, demand.dropped, joined, any).ok()?;
-    let types = solver.with(at, to.cell, &shape.requests, &shape.ports, 1);
+    let joined = solver.specs.join(problem, before, shape.class, demand.variant).ok()?;
+    let (specs, counts) = (&mut solver.specs, &mut solver.counts);
+    let any = &mut |_: &MachineSpecs, _| true;
+    let to = counts.narrow(problem, specs, demand.shape, demand.dropped, joined, any).ok()?;
+    let types = solver.with(at, to.spec, &shape.requests, &shape.ports, 1);
     if types.is_clear() {
         return None;
     }
-    let (cell, types, proposal) = propose(solver, demand, at, to.cell, &types).ok()?;
-    if solver.is_strict() && solver.lacking_values(cell, &types).is_some() {
+    let (spec, types, proposal) = propose(solver, demand, at, to.spec, &types).ok()?;
+    if solver.is_strict() && solver.lacking_values(spec, &types).is_some() {
         return None;
     }
-    let target = solver.cells[cell].cheapest(&types)?;
+    let target = solver.specs[spec].cheapest(&types)?;
     let claim = &solver.claims[at];
-    let dearer = solver.cells[cell].price(target) - solver.cells[before].price(claim.target);
-    Some(Place { at, cell, types, proposal, target, dearer })
+    let dearer = solver.specs[spec].price(target) - solver.specs[before].price(claim.target);
+    Some(Place { at, spec, types, proposal, target, dearer })
 }
 
 /// A place on a new machine of a template.
@@ -129,43 +129,44 @@ fn open(solver: &mut Solver<'_, '_>, demand: &Demand, template: usize) -> Result
     let shape = &problem.shapes[demand.shape];
     let free = solver.open(demand, template)?;
     let at = solver.claims.len();
-    let (cells, counts, limits) = (&mut solver.cells, &mut solver.counts, &solver.limits);
-    let holds = &mut |cells: &Cells, cell| holds(problem, limits, &cells[cell], demand.shape);
-    let to = counts.narrow(problem, cells, demand.shape, demand.dropped, free, holds)?;
+    let (specs, counts, limits) = (&mut solver.specs, &mut solver.counts, &solver.limits);
+    let holds =
+        &mut |specs: &MachineSpecs, spec| holds(problem, limits, &specs[spec], demand.shape);
+    let to = counts.narrow(problem, specs, demand.shape, demand.dropped, free, holds)?;
     if room(solver, demand, at) == 0 {
         return Err(solver.counts.no_host(problem, demand.shape, demand.dropped));
     }
-    let mut types = solver.cells[to.cell].types.clone();
+    let mut types = solver.specs[to.spec].types.clone();
     solver.keep_fitting(&mut types, template, &shape.requests, &shape.ports);
     if types.is_clear() {
-        return Err(solver.shortage(to.cell, &shape.requests));
+        return Err(solver.shortage(to.spec, &shape.requests));
     }
     solver.limits.restrict(problem, template, &mut types)?;
-    let (cell, types, proposal) = propose(solver, demand, at, to.cell, &types)?;
+    let (spec, types, proposal) = propose(solver, demand, at, to.spec, &types)?;
     if solver.is_strict()
-        && let Some((key, required, found)) = solver.lacking_values(cell, &types)
+        && let Some((key, required, found)) = solver.lacking_values(spec, &types)
     {
         let key = problem.symbols.key_name(key).to_owned();
         return Err(Exclusion::MinValues { key, required, found });
     }
-    let target = solver.cells[cell].cheapest(&types);
-    let target = target.expect("types that serve the claims are of the cell");
-    let dearer = solver.cells[cell].price(target);
-    Ok(Place { at, cell, types, proposal, target, dearer })
+    let target = solver.specs[spec].cheapest(&types);
+    let target = target.expect("types that serve the claims are of the spec");
+    let dearer = solver.specs[spec].price(target);
+    Ok(Place { at, spec, types, proposal, target, dearer })
 }
 
 fn propose(
     solver: &mut Solver<'_, '_>,
     demand: &Demand,
     at: usize,
-    cell: CellId,
+    spec: SpecId,
     types: &FixedBitSet,
-) -> Result<(CellId, FixedBitSet, Proposal), Exclusion> {
+) -> Result<(SpecId, FixedBitSet, Proposal), Exclusion> {
     let pod = demand.pods[demand.next];
     let Some(devices) = &mut solver.devices else {
         return Err(Exclusion::Pod("its resource claims are not there".to_owned()));
     };
-    devices.on_claim(solver.problem, &mut solver.cells, (pod, at), cell, types)
+    devices.on_claim(solver.problem, &mut solver.specs, (pod, at), spec, types)
 }
 
 /// The number of pods of the demand that topology rules admit to a planned machine.
@@ -178,9 +179,9 @@ fn room(solver: &Solver<'_, '_>, demand: &Demand, at: usize) -> u32 {
 fn settle(solver: &mut Solver<'_, '_>, bins: &mut Bins, demand: &mut Demand, place: Place) {
     let problem = solver.problem;
     let shape = &problem.shapes[demand.shape];
-    let Place { at, cell, mut types, proposal, target, .. } = place;
-    solver.counts.add_on_claim(problem, &mut solver.cells, demand.shape, at, cell, 1);
-    let template = solver.cells[cell].template;
+    let Place { at, spec, mut types, proposal, target, .. } = place;
+    solver.counts.add_on_claim(problem, &mut solver.specs, demand.shape, at, spec, 1);
+    let template = solver.specs[spec].template;
     if let Some(devices) = &mut solver.devices {
         devices.take(proposal);
         devices.narrow(problem, at, problem.templates[template].catalog, &types);
@@ -190,20 +191,20 @@ fn settle(solver: &mut Solver<'_, '_>, bins: &mut Bins, demand: &mut Demand, pla
         let claim = &mut solver.claims[at];
         claim.pods.extend_from_slice(pods);
         claim.ports.extend(shape.ports.iter().cloned());
-        (claim.cell, claim.types, claim.target) = (cell, types, target);
+        (claim.spec, claim.types, claim.target) = (spec, types, target);
         add_times(&mut claim.used, &shape.requests, 1);
         bins.refresh(solver, at);
         return;
     }
     if solver.limits.any(template) {
         let modest = solver.limits.modest(problem, template, &types, target);
-        if solver.lacking_values(cell, &modest).is_none() {
+        if solver.lacking_values(spec, &modest).is_none() {
             types = modest;
         }
         solver.limits.charge(problem, template, &types);
     }
-    let relaxed = relax(solver, cell, &types);
+    let relaxed = relax(solver, spec, &types);
     let (used, ports) = (shape.requests.clone(), shape.ports.clone());
-    solver.claims.push(Claim { cell, used, types, ports, pods: pods.to_vec(), relaxed, target });
+    solver.claims.push(Claim { spec, used, types, ports, pods: pods.to_vec(), relaxed, target });
     bins.sync(solver);
 }

@@ -2,7 +2,7 @@
 
 use super::usage::{TEMPLATE, Usage};
 use super::{Profile, Table};
-use crate::cells::CellId;
+use crate::machine_specs::SpecId;
 use crate::snapshot::{AttributeValue, ClaimSpec, DeviceAsk, DeviceKind};
 
 /// The maximum number of devices that are tried for the claims of one pod on one machine.
@@ -59,11 +59,11 @@ pub(super) struct Pick {
 pub(super) enum Site {
     /// Known: what it can't reach is not among the devices.
     Known,
-    /// In this cell, which what it has to reach narrows.
-    In(CellId),
+    /// With this spec, which what it has to reach narrows.
+    In(SpecId),
 }
 
-type Narrow<'n> = &'n mut dyn FnMut(CellId, u32, Side) -> Option<CellId>;
+type Narrow<'n> = &'n mut dyn FnMut(SpecId, u32, Side) -> Option<SpecId>;
 
 /// Whether a machine has to be inside or outside of the nodes that can reach a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,12 +126,12 @@ impl Stock<'_, '_> {
     }
 }
 
-/// A search. `narrow` answers which cell a machine to come is in once it has to reach a device, or
+/// A search. `narrow` answers which spec a machine to come has once it has to reach a device, or
 /// must not.
 pub(super) struct Search<'s, 'a, 'n> {
     stock: Stock<'s, 'a>,
     items: &'s [Item<'s>],
-    specs: &'s [&'a ClaimSpec],
+    claim_specs: &'s [&'a ClaimSpec],
     /// Claim and request.
     requests: Vec<(usize, usize)>,
     narrow: Narrow<'n>,
@@ -148,29 +148,32 @@ impl<'s, 'a, 'n> Search<'s, 'a, 'n> {
     pub(super) fn new(
         stock: Stock<'s, 'a>,
         items: &'s [Item<'s>],
-        specs: &'s [&'a ClaimSpec],
+        claim_specs: &'s [&'a ClaimSpec],
         narrow: Narrow<'n>,
     ) -> Self {
-        let requests = specs.iter().enumerate();
+        let requests = claim_specs.iter().enumerate();
         let requests = requests
             .flat_map(|(claim, spec)| (0..spec.requests.len()).map(move |at| (claim, at)))
             .collect();
         Self {
             stock,
             items,
-            specs,
+            claim_specs,
             requests,
             narrow,
             path: Usage::default(),
             picks: Vec::new(),
-            compared: specs.iter().map(|spec| vec![Vec::new(); spec.constraints.len()]).collect(),
-            n_of_claim: vec![0; specs.len()],
+            compared: claim_specs
+                .iter()
+                .map(|spec| vec![Vec::new(); spec.constraints.len()])
+                .collect(),
+            n_of_claim: vec![0; claim_specs.len()],
             steps: STEPS,
             deadlock: Deadlock::default(),
         }
     }
 
-    /// Devices for all claims, and the cell of the machine; otherwise the request that failed with
+    /// Devices for all claims, and the spec of the machine; otherwise the request that failed with
     /// the fewest devices after all before it were served.
     pub(super) fn run(mut self, site: Site) -> Result<(Vec<Pick>, Site), Deadlock> {
         match self.request(0, site) {
@@ -182,9 +185,11 @@ impl<'s, 'a, 'n> Search<'s, 'a, 'n> {
     /// Serves the requests from one on.
     fn request(&mut self, at: usize, site: Site) -> Option<Site> {
         let Some(&(claim, request)) = self.requests.get(at) else { return Some(site) };
-        let specs = self.specs;
+        let claim_specs = self.claim_specs;
         self.deadlock = self.deadlock.max(Deadlock { at, ..Deadlock::default() });
-        for (alternative, ask) in specs[claim].requests[request].alternatives.iter().enumerate() {
+        for (alternative, ask) in
+            claim_specs[claim].requests[request].alternatives.iter().enumerate()
+        {
             let served = match ask.count {
                 Some(count) => self.some(at, alternative, ask, (count as usize, 0), site),
                 None => self.all(at, alternative, ask, 0, site),
@@ -269,10 +274,10 @@ impl<'s, 'a, 'n> Search<'s, 'a, 'n> {
             }
             self.put_back();
         }
-        let (Site::In(cell), Some(reach)) = (site, item.reach) else { return None };
-        let elsewhere = match (self.narrow)(cell, reach, Side::Inside) {
-            Some(_) => (self.narrow)(cell, reach, Side::Outside)?,
-            None => cell,
+        let (Site::In(spec), Some(reach)) = (site, item.reach) else { return None };
+        let elsewhere = match (self.narrow)(spec, reach, Side::Inside) {
+            Some(_) => (self.narrow)(spec, reach, Side::Outside)?,
+            None => spec,
         };
         self.all(at, alternative, ask, position + 1, Site::In(elsewhere))
     }
@@ -326,7 +331,7 @@ impl<'s, 'a, 'n> Search<'s, 'a, 'n> {
             }
         };
         let site = match (site, item.reach) {
-            (Site::In(cell), Some(reach)) => Site::In((self.narrow)(cell, reach, Side::Inside)?),
+            (Site::In(spec), Some(reach)) => Site::In((self.narrow)(spec, reach, Side::Inside)?),
             _ => site,
         };
         for (constraint, value) in compared {
@@ -360,7 +365,7 @@ impl<'s, 'a, 'n> Search<'s, 'a, 'n> {
         constraint: usize,
         item: Item<'s>,
     ) -> Result<Compared<'s>, usize> {
-        let rule = &self.specs[claim].constraints[constraint];
+        let rule = &self.claim_specs[claim].constraints[constraint];
         let known = &self.compared[claim][constraint];
         let value = self.kind(item).attributes.get(&rule.attribute).map(Compared::Value);
         let of_group = || {
@@ -422,7 +427,7 @@ impl<'s, 'a, 'n> Search<'s, 'a, 'n> {
         request: usize,
         alternative: usize,
     ) -> impl Iterator<Item = usize> + use<'s, 'a, 'n> {
-        let spec: &'a ClaimSpec = self.specs[claim];
+        let spec: &'a ClaimSpec = self.claim_specs[claim];
         let request = &spec.requests[request];
         let alternative = request.alternatives[alternative].name.as_deref();
         let constraints = spec.constraints.iter().enumerate();

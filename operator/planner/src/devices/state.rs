@@ -6,8 +6,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::search::{Deadlock, Item, Pick, Search, Side, Site, Stock};
 use super::usage::{TEMPLATE, Usage};
 use super::{Table, profiles_of};
-use crate::cells::{CellId, Cells};
 use crate::compile::{Problem, machine_meets};
+use crate::machine_specs::{MachineSpecs, SpecId};
 use crate::plan::Exclusion;
 use crate::provision::is_currently_reschedulable;
 use crate::requirements::Requirements;
@@ -34,8 +34,8 @@ pub(crate) struct State {
     /// Pods that move.
     leaving: FxHashSet<usize>,
     released: FxHashSet<u32>,
-    /// Searches that failed for pods none of whose claims had devices: machine, shape, cell.
-    pub(super) failed: FxHashMap<(Spot, u32, Option<CellId>), Deadlock>,
+    /// Searches that failed for pods none of whose claims had devices: machine, shape, spec.
+    pub(super) failed: FxHashMap<(Spot, u32, Option<SpecId>), Deadlock>,
     /// The result of the last successful search on a machine.
     proposal: Option<Proposal>,
 }
@@ -176,7 +176,7 @@ impl State {
         if let Some(known) = fresh.and_then(|key| self.failed.get(&key)) {
             return Err(Some(*known));
         }
-        let specs: Vec<&ClaimSpec> = claims.iter().map(|&claim| table.spec(claim)).collect();
+        let claim_specs: Vec<&ClaimSpec> = claims.iter().map(|&claim| table.spec(claim)).collect();
         let profiles = if claims.is_empty() { Vec::new() } else { profiles_of(problem, machine) };
         if profiles.is_empty() && !claims.is_empty() {
             return Err(None);
@@ -196,8 +196,8 @@ impl State {
             let broken = (profile.is_none() && table.broken[machine])
                 || table.broken_open.iter().any(|reach| reach.is_none_or(meets));
             let stock = self.stock(table, spot, profile, broken);
-            let mut nothing = |cell, _, _| Some(cell);
-            match Search::new(stock, &items, &specs, &mut nothing).run(Site::Known) {
+            let mut nothing = |spec, _, _| Some(spec);
+            match Search::new(stock, &items, &claim_specs, &mut nothing).run(Site::Known) {
                 Ok((picks, _)) => by_profile.push((profile, picks)),
                 Err(deadlock) => {
                     if let Some(key) = fresh {
@@ -216,16 +216,16 @@ impl State {
         Ok(Proposal { pod, spot, claims, by_profile })
     }
 
-    /// Looks for devices for a pod on a machine to come, with those of some types of a cell that
-    /// have them. Answers the cell in which it reaches them, and these types.
+    /// Looks for devices for a pod on a machine to come, with those of some types of a spec that
+    /// have them. Answers the spec with which it reaches them, and these types.
     pub(crate) fn on_claim(
         &mut self,
         problem: &Problem<'_>,
-        cells: &mut Cells,
+        specs: &mut MachineSpecs,
         (pod, at): (usize, usize),
-        mut cell: CellId,
+        mut spec: SpecId,
         types: &FixedBitSet,
-    ) -> Result<(CellId, FixedBitSet, Proposal), Exclusion> {
+    ) -> Result<(SpecId, FixedBitSet, Proposal), Exclusion> {
         let virtual_pod = || Exclusion::Pod("its resource claims are not there".to_owned());
         let table = problem.devices.as_deref().ok_or_else(virtual_pod)?;
         let spot = Spot::Claim(at);
@@ -241,7 +241,7 @@ impl State {
                     }
                     for &reach in &seat.reaches {
                         let terms = &table.reaches[reach as usize];
-                        cell = cells.narrow(problem, cell, terms).map_err(|_| elsewhere())?;
+                        spec = specs.narrow(problem, spec, terms).map_err(|_| elsewhere())?;
                     }
                 }
             } else if self.is_allocated(table, claim) {
@@ -249,21 +249,22 @@ impl State {
                 if !terms.is_empty() {
                     let anywhere = terms.iter().filter(|(name, _)| name.is_none());
                     let mut narrowed =
-                        anywhere.filter_map(|(_, terms)| cells.narrow(problem, cell, terms).ok());
-                    cell = narrowed.next().ok_or_else(elsewhere)?;
+                        anywhere.filter_map(|(_, terms)| specs.narrow(problem, spec, terms).ok());
+                    spec = narrowed.next().ok_or_else(elsewhere)?;
                 }
             } else {
                 claims.push(claim);
             }
         }
         let mut types = types.clone();
-        types.intersect_with(&cells[cell].types);
-        let catalog = problem.templates[cells[cell].template].catalog;
+        types.intersect_with(&specs[spec].types);
+        let catalog = problem.templates[specs[spec].template].catalog;
         let of_type = &table.of_type[catalog];
         let mut by_profile = Vec::new();
         if !claims.is_empty() {
-            let fresh = key(problem, pod, spot, Some(cell), &claims);
-            let specs: Vec<&ClaimSpec> = claims.iter().map(|&claim| table.spec(claim)).collect();
+            let fresh = key(problem, pod, spot, Some(spec), &claims);
+            let claim_specs: Vec<&ClaimSpec> =
+                claims.iter().map(|&claim| table.spec(claim)).collect();
             let known = fresh.and_then(|key| self.failed.get(&key).copied());
             let mut best: Option<(Deadlock, usize)> = known.map(|it| (it, usize::MAX));
             let mut profiles: Vec<(u32, usize)> = Vec::new();
@@ -276,25 +277,25 @@ impl State {
                 let mut items: Vec<_> =
                     table.open.iter().filter_map(|&id| table.item(id)).collect();
                 items.extend(table.templates(Some(profile)));
-                let mut narrow = |cell, reach: u32, side| {
+                let mut narrow = |spec, reach: u32, side| {
                     let terms = &table.reaches[reach as usize];
                     match side {
-                        Side::Inside => cells.narrow(problem, cell, terms).ok(),
+                        Side::Inside => specs.narrow(problem, spec, terms).ok(),
                         Side::Outside => terms.iter().find_map(|(key, values)| {
                             let mut other = Requirements::default();
                             other.replace(key, values.complement()?);
-                            cells.narrow(problem, cell, &other).ok()
+                            specs.narrow(problem, spec, &other).ok()
                         }),
                     }
                 };
                 let broken = table.broken_open.iter().any(|reach| {
-                    reach.is_none_or(|reach| narrow(cell, reach, Side::Inside).is_some())
+                    reach.is_none_or(|reach| narrow(spec, reach, Side::Inside).is_some())
                 });
                 let stock = self.stock(table, spot, Some(profile), broken);
-                match Search::new(stock, &items, &specs, &mut narrow).run(Site::In(cell)) {
+                match Search::new(stock, &items, &claim_specs, &mut narrow).run(Site::In(spec)) {
                     Ok((picks, site)) => {
                         if let Site::In(narrowed) = site {
-                            cell = narrowed;
+                            spec = narrowed;
                         }
                         by_profile.push((Some(profile), picks));
                     }
@@ -305,7 +306,7 @@ impl State {
                     }
                 }
             }
-            types.intersect_with(&cells[cell].types);
+            types.intersect_with(&specs[spec].types);
             let serves = |kind: usize| by_profile.iter().any(|&(it, _)| it == Some(of_type[kind]));
             for kind in types.ones().collect::<Vec<_>>() {
                 types.set(kind, serves(kind));
@@ -319,7 +320,7 @@ impl State {
                 return Err(table.exclusion(&claims, deadlock, names.get(kind).cloned()));
             }
         }
-        Ok((cell, types, Proposal { pod, spot, claims, by_profile }))
+        Ok((spec, types, Proposal { pod, spot, claims, by_profile }))
     }
 
     /// Gives the claims of a pod their devices.
@@ -436,9 +437,9 @@ fn key(
     problem: &Problem<'_>,
     pod: usize,
     spot: Spot,
-    cell: Option<CellId>,
+    spec: Option<SpecId>,
     claims: &[u32],
-) -> Option<(Spot, u32, Option<CellId>)> {
+) -> Option<(Spot, u32, Option<SpecId>)> {
     let pod = &problem.snapshot.pods[pod];
-    (pod.claims.len() == claims.len()).then_some((spot, pod.shape.0, cell))
+    (pod.claims.len() == claims.len()).then_some((spot, pod.shape.0, spec))
 }

@@ -14,10 +14,10 @@ impl PriceFloor {
         let problem = solver.problem;
         let mut all: Vec<(i64, &[i64])> = Vec::new();
         for (index, template) in problem.templates.iter().enumerate() {
-            let base = solver.cells.base(problem, index);
-            let cell = &solver.cells[base];
+            let base = solver.specs.base(problem, index);
+            let spec = &solver.specs[base];
             all.extend(
-                cell.frontier(problem).iter().map(|&kind| (cell.price(kind), template.net(kind))),
+                spec.frontier(problem).iter().map(|&kind| (spec.price(kind), template.net(kind))),
             );
         }
         all.sort_unstable();

@@ -18,9 +18,9 @@ use super::Pass;
 use super::candidates::Node;
 use super::consolidation::{Aim, consolidate};
 use super::small_wave::is_well_filled;
-use crate::cells::{CellId, Cells};
 use crate::compile::shapes::ClassId;
 use crate::compile::{fits, take_times};
+use crate::machine_specs::{MachineSpecs, SpecId};
 use crate::plan::StayReason;
 use crate::provision::is_currently_reschedulable;
 use crate::resources::Resources;
@@ -77,7 +77,7 @@ pub(super) struct Act<'n> {
 /// A machine that a command launches.
 #[derive(Clone, Debug)]
 pub(super) struct Arrival {
-    pub(super) cell: CellId,
+    pub(super) spec: SpecId,
     /// What its pods may use.
     pub(super) room: Vec<i64>,
 }
@@ -319,9 +319,9 @@ impl<'p, 'a> Deal<'p, 'a> {
         match at.checked_sub(problem.snapshot.nodes.len()) {
             None => variants.any(|variant| self.solver.suits(at, class, variant)),
             Some(arrival) => {
-                let cell = self.arrivals[arrival].cell;
+                let spec = self.arrivals[arrival].spec;
                 variants
-                    .any(|variant| self.solver.cells.join(problem, cell, class, variant).is_ok())
+                    .any(|variant| self.solver.specs.join(problem, spec, class, variant).is_ok())
             }
         }
     }
@@ -350,15 +350,15 @@ impl<'p, 'a> Deal<'p, 'a> {
         }
         self.passed_over = passed_over;
         let Some((heap, at)) = taker else { return false };
-        let Solver { counts, cells, .. } = &mut self.solver;
+        let Solver { counts, specs, .. } = &mut self.solver;
         match at.checked_sub(problem.snapshot.nodes.len()) {
             None => {
                 counts.add_on_machine(problem, shape, at, 1);
                 self.solver.occupy_unsorted(at, shape);
             }
             Some(arrival) => {
-                let Arrival { cell, room } = &mut self.arrivals[arrival];
-                counts.add_on_claim(problem, cells, shape, arrival, *cell, 1);
+                let Arrival { spec, room } = &mut self.arrivals[arrival];
+                counts.add_on_claim(problem, specs, shape, arrival, *spec, 1);
                 take_times(room, &problem.shapes[shape].requests, 1);
             }
         }
@@ -378,19 +378,19 @@ impl<'p, 'a> Deal<'p, 'a> {
                 fits(&compiled.requests, self.solver.room_of(at))
                     && variants.any(|variant| self.solver.takes(at, shape, variant))
                     && {
-                        let Solver { counts, cells, .. } = &mut self.solver;
-                        counts.allow_on_machine(problem, cells, shape, at)
+                        let Solver { counts, specs, .. } = &mut self.solver;
+                        counts.allow_on_machine(problem, specs, shape, at)
                     }
             }
             Some(arrival) => {
-                let Arrival { cell, room } = &self.arrivals[arrival];
-                let Solver { counts, cells, .. } = &mut self.solver;
-                let any = &mut |_: &Cells, _| true;
+                let Arrival { spec, room } = &self.arrivals[arrival];
+                let Solver { counts, specs, .. } = &mut self.solver;
+                let any = &mut |_: &MachineSpecs, _| true;
                 fits(&compiled.requests, room)
                     && counts.room_on_host(problem, shape, dropped, Host::Claim(arrival)) > 0
                     && variants.any(|variant| {
-                        cells.join(problem, *cell, compiled.class, variant).is_ok_and(|cell| {
-                            counts.narrow(problem, cells, shape, dropped, cell, any).is_ok()
+                        specs.join(problem, *spec, compiled.class, variant).is_ok_and(|spec| {
+                            counts.narrow(problem, specs, shape, dropped, spec, any).is_ok()
                         })
                     })
             }

@@ -77,7 +77,7 @@ fn launched(
             return Err(StayReason::NothingCheaper);
         }
     }
-    if solver.lacking_values(claim.cell, &filter.types).is_some() {
+    if solver.lacking_values(claim.spec, &filter.types).is_some() {
         return Err(StayReason::NothingCheaper);
     }
     let reason = LaunchReason::Replacement(DisruptionReason::Underutilized);
@@ -86,7 +86,7 @@ fn launched(
 }
 
 fn allows(solver: &Solver<'_, '_>, claim: &Claim, capacity_type: CapacityType) -> bool {
-    crate::launch::prices(solver, claim.cell, Some(capacity_type))
+    crate::launch::prices(solver, claim.spec, Some(capacity_type))
         .iter()
         .any(|&price| price != NOT_FOR_SALE)
 }
@@ -113,9 +113,9 @@ fn worst_price(
     capacity_type: CapacityType,
     kind: usize,
 ) -> Option<i64> {
-    let cell = &solver.cells[claim.cell];
-    let table = &solver.problem.catalogs[solver.problem.templates[cell.template].catalog];
-    cell.markets
+    let spec = &solver.specs[claim.spec];
+    let table = &solver.problem.catalogs[solver.problem.templates[spec.template].catalog];
+    spec.markets
         .ones()
         .filter(|&market| table.markets[market].capacity_type == capacity_type)
         .map(|market| table.prices(kind)[market])
@@ -132,7 +132,7 @@ fn keep_other_types(
     filter: &mut LaunchFilter,
 ) {
     let solver = &pass.solver;
-    let template = &solver.problem.templates[solver.cells[claim.cell].template];
+    let template = &solver.problem.templates[solver.specs[claim.spec].template];
     let table = &solver.problem.catalogs[template.catalog];
     let present = nodes.iter().filter_map(|node| {
         let labels = &pass.problem.snapshot.nodes[node.index].labels;
@@ -160,13 +160,13 @@ fn filter_same_type(
 
 /// How many of the cheapest types it takes to have all `minValues`.
 fn needed_for_min_values(solver: &Solver<'_, '_>, claim: &Claim, filter: &LaunchFilter) -> usize {
-    let prices = crate::launch::prices(solver, claim.cell, filter.capacity_type);
+    let prices = crate::launch::prices(solver, claim.spec, filter.capacity_type);
     let mut ranked: Vec<_> = filter.types.ones().collect();
     ranked.sort_by_key(|&kind| (prices[kind], kind));
     let mut types = FixedBitSet::with_capacity(prices.len());
     for (index, &kind) in ranked.iter().enumerate() {
         types.insert(kind);
-        if solver.lacking_values(claim.cell, &types).is_none() {
+        if solver.lacking_values(claim.spec, &types).is_none() {
             return index + 1;
         }
     }

@@ -159,9 +159,9 @@ pub(super) fn launch(
     if problem.templates.is_empty() {
         return None;
     }
-    let cell = solver.cells.base(&problem, 0);
-    let types = solver.cells[cell].types.clone();
-    let claim = empty_claim(&solver, cell, types);
+    let spec = solver.specs.base(&problem, 0);
+    let types = solver.specs[spec].types.clone();
+    let claim = empty_claim(&solver, spec, types);
     let filter = LaunchFilter::all(&solver, &claim);
     let found: Result<Launch, Exclusion> = launch_claim(&solver, &claim, &filter, reason);
     let mut launch = found.ok()?;
@@ -171,11 +171,15 @@ pub(super) fn launch(
     Some(launch)
 }
 
-fn empty_claim(solver: &Solver<'_, '_>, cell: crate::cells::CellId, types: FixedBitSet) -> Claim {
-    let prices = &solver.cells[cell];
+fn empty_claim(
+    solver: &Solver<'_, '_>,
+    spec: crate::machine_specs::SpecId,
+    types: FixedBitSet,
+) -> Claim {
+    let prices = &solver.specs[spec];
     let target = types.ones().min_by_key(|&kind| (prices.price(kind), kind)).unwrap_or(0);
     Claim {
-        cell,
+        spec,
         used: vec![0; solver.problem.columns.len()],
         types,
         ports: Vec::new(),

@@ -238,7 +238,7 @@ fn settle(pass: &mut Pass<'_, '_>, pod: usize, machine: usize) -> bool {
     let takes = (0..problem.classes[shape.class].variants.len())
         .any(|variant| solver.takes(machine, index, variant))
         && fits(&shape.requests, solver.room_of(machine))
-        && solver.counts.allow_on_machine(problem, &mut solver.cells, index, machine)
+        && solver.counts.allow_on_machine(problem, &mut solver.specs, index, machine)
         && (!shape.has_claims || solver.has_devices(machine, pod));
     if takes {
         solver.occupy(machine, index, 1);

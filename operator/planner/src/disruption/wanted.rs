@@ -43,8 +43,8 @@ impl Wanted {
             let mut shapes: Vec<usize> = claim.pods.iter().map(shape).collect();
             shapes.sort_unstable();
             shapes.dedup();
-            let cell = &trial.cells[claim.cell];
-            let price = cell.cheapest(&claim.types).map_or(0, |kind| cell.price(kind));
+            let spec = &trial.specs[claim.spec];
+            let price = spec.cheapest(&claim.types).map_or(0, |kind| spec.price(kind));
             machines.insert((claim.used.clone(), shapes), price);
             pods.extend_from_slice(&claim.pods);
         }

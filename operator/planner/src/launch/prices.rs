@@ -32,9 +32,9 @@ pub(super) fn range_of(snapshot: &Snapshot, launch: &Launch) -> PriceRange {
 
 /// The range of a draft.
 pub(super) fn range_in(solver: &Solver<'_, '_>, choice: &Choice) -> PriceRange {
-    let cell = &solver.cells[choice.cell];
-    let table = &solver.problem.catalogs[solver.problem.templates[cell.template].catalog];
-    let markets = cell.markets.ones().map(|market| (market, table.markets[market].capacity_type));
+    let spec = &solver.specs[choice.spec];
+    let table = &solver.problem.catalogs[solver.problem.templates[spec.template].catalog];
+    let markets = spec.markets.ones().map(|market| (market, table.markets[market].capacity_type));
     let markets: Vec<(usize, CapacityType)> =
         markets.filter(|(_, it)| choice.capacity_type.is_none_or(|pinned| pinned == *it)).collect();
     let offers = |&kind: &usize| {

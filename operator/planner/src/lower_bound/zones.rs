@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use fixedbitset::FixedBitSet;
 use rustc_hash::FxHashSet;
 
-use crate::cells::{CellId, Cells};
 use crate::compile::Problem;
 use crate::dual::{Deal, Zone};
 use crate::intern::{Key, Value};
+use crate::machine_specs::{MachineSpecs, SpecId};
 use crate::solver::Demand;
 use crate::topology::{Counts, Evenly};
 
@@ -26,13 +26,17 @@ pub(super) struct Zones {
 }
 
 impl Zones {
-    pub(super) fn new(problem: &Problem<'_>, cells: &mut Cells, demands: &[Demand]) -> Self {
-        Self::different(problem, cells, demands)
+    pub(super) fn new(problem: &Problem<'_>, specs: &mut MachineSpecs, demands: &[Demand]) -> Self {
+        Self::different(problem, specs, demands)
             .unwrap_or_else(|| Self { alike: vec![Vec::new()], ..Self::default() })
     }
 
     /// The zones, if they make a difference.
-    fn different(problem: &Problem<'_>, cells: &mut Cells, demands: &[Demand]) -> Option<Self> {
+    fn different(
+        problem: &Problem<'_>,
+        specs: &mut MachineSpecs,
+        demands: &[Demand],
+    ) -> Option<Self> {
         let mut demanded: BTreeMap<usize, usize> = BTreeMap::new();
         for demand in demands {
             *demanded.entry(demand.shape).or_default() += 1;
@@ -44,7 +48,7 @@ impl Zones {
         let mut by_key: BTreeMap<Key, (usize, BTreeMap<usize, Evenly>)> = BTreeMap::new();
         for demand in demands.iter().filter(|demand| alone(demand.shape)) {
             let rules = &problem.rules;
-            for evenly in rules.evenly(problem, cells, &counts, demand.shape, &placed) {
+            for evenly in rules.evenly(problem, specs, &counts, demand.shape, &placed) {
                 let (pods, spread) = by_key.entry(evenly.key).or_default();
                 if spread.insert(demand.shape, evenly).is_none() {
                     *pods += demand.pods.len();
@@ -54,40 +58,40 @@ impl Zones {
         let most =
             by_key.into_iter().max_by_key(|&(key, (pods, _))| (pods, std::cmp::Reverse(key)));
         let (key, (_, spread)) = most?;
-        let alike = alike(problem, cells, key)?;
+        let alike = alike(problem, specs, key)?;
         (alike.len() > 1).then_some(Self { key: Some(key), alike, spread })
     }
 
-    /// The cell of a NodePool's machines in zones that are alike.
-    pub(super) fn cell(
+    /// The spec of a NodePool's machines in zones that are alike.
+    pub(super) fn spec(
         &self,
         problem: &Problem<'_>,
-        cells: &mut Cells,
-        base: CellId,
+        specs: &mut MachineSpecs,
+        base: SpecId,
         zone: usize,
-    ) -> Option<CellId> {
+    ) -> Option<SpecId> {
         match self.key {
-            Some(key) => cells.at(problem, base, key, *self.alike[zone].first()?),
+            Some(key) => specs.at(problem, base, key, *self.alike[zone].first()?),
             None => Some(base),
         }
     }
 
-    /// Adds the types that can be had in a cell in one of the zones that are alike.
+    /// Adds the types that a spec offers in one of the zones that are alike.
     pub(super) fn add_types(
         &self,
         problem: &Problem<'_>,
-        cells: &mut Cells,
-        cell: CellId,
+        specs: &mut MachineSpecs,
+        spec: SpecId,
         zone: usize,
         types: &mut FixedBitSet,
     ) {
         let Some(key) = self.key else {
-            types.union_with(&cells[cell].types);
+            types.union_with(&specs[spec].types);
             return;
         };
         for &value in &self.alike[zone] {
-            if let Some(there) = cells.at(problem, cell, key, value) {
-                types.union_with(&cells[there].types);
+            if let Some(there) = specs.at(problem, spec, key, value) {
+                types.union_with(&specs[there].types);
             }
         }
     }
@@ -130,12 +134,12 @@ impl Zones {
 }
 
 /// The domains of a label, those together where all machines cost the same. `None` where machines need not have the label, or there are too many.
-fn alike(problem: &Problem<'_>, cells: &mut Cells, key: Key) -> Option<Vec<Vec<Value>>> {
-    let bases: Vec<CellId> =
-        (0..problem.templates.len()).map(|template| cells.base(problem, template)).collect();
+fn alike(problem: &Problem<'_>, specs: &mut MachineSpecs, key: Key) -> Option<Vec<Vec<Value>>> {
+    let bases: Vec<SpecId> =
+        (0..problem.templates.len()).map(|template| specs.base(problem, template)).collect();
     let mut values: Vec<Value> = Vec::new();
     for &base in &bases {
-        let of_base = cells.values(problem, base, key);
+        let of_base = specs.values(problem, base, key);
         if of_base.is_empty() {
             return None;
         }
@@ -148,9 +152,9 @@ fn alike(problem: &Problem<'_>, cells: &mut Cells, key: Key) -> Option<Vec<Vec<V
     }
     let mut by_price: BTreeMap<Vec<Option<Vec<i64>>>, Vec<Value>> = BTreeMap::new();
     for &value in &values {
-        let mut prices = |&base: &CellId| {
-            let there = cells.at(problem, base, key, value)?;
-            Some(cells[there].prices())
+        let mut prices = |&base: &SpecId| {
+            let there = specs.at(problem, base, key, value)?;
+            Some(specs[there].prices())
         };
         by_price.entry(bases.iter().map(&mut prices).collect()).or_default().push(value);
     }

@@ -1,10 +1,10 @@
-//! Machines to come by cell and by what they still hold, so that a pod is only compared with those that may take it.
+//! Machines to come by spec and by what they still hold, so that a pod is only compared with those that may take it.
 
 use fixedbitset::FixedBitSet;
 use rustc_hash::FxHashMap;
 
 use super::Strategy;
-use crate::cells::CellId;
+use crate::machine_specs::SpecId;
 use crate::room_index::{Query, RoomIndex, first};
 use crate::solver::Solver;
 
@@ -16,18 +16,18 @@ pub(crate) struct Bins {
     /// What the claims still hold, row by row: their target type, with [`Strategy::Fill`] the largest of their types.
     rows: Vec<i64>,
     width: usize,
-    /// By claim, its place in `cells`.
+    /// By claim, its place in `specs`.
     slots: Vec<usize>,
-    cells: Vec<Slot>,
+    specs: Vec<Slot>,
     /// Those of them that have claims.
     live: FixedBitSet,
-    by_cell: FxHashMap<CellId, usize>,
+    by_spec: FxHashMap<SpecId, usize>,
 }
 
-/// The claims of a cell.
+/// The claims of a spec.
 #[derive(Debug)]
 struct Slot {
-    cell: CellId,
+    spec: SpecId,
     claims: FixedBitSet,
     n: usize,
     /// None of them comes before this one.
@@ -45,9 +45,9 @@ impl Bins {
             rows: Vec::new(),
             width,
             slots: Vec::new(),
-            cells: Vec::new(),
+            specs: Vec::new(),
             live: FixedBitSet::new(),
-            by_cell: FxHashMap::default(),
+            by_spec: FxHashMap::default(),
         };
         bins.sync(solver);
         bins
@@ -59,7 +59,7 @@ impl Bins {
             let row = self.row(solver, claim);
             self.room_index.insert(claim, &row);
             self.rows.extend(row);
-            let slot = self.slot(solver.claims[claim].cell);
+            let slot = self.slot(solver.claims[claim].spec);
             self.slots.push(slot);
             self.enter(claim, slot);
         }
@@ -71,7 +71,7 @@ impl Bins {
         let known = &mut self.rows[claim * self.width..(claim + 1) * self.width];
         self.room_index.update(claim, known, &row);
         known.copy_from_slice(&row);
-        let slot = self.slot(solver.claims[claim].cell);
+        let slot = self.slot(solver.claims[claim].spec);
         if slot != self.slots[claim] {
             self.close(claim);
             self.enter(claim, slot);
@@ -80,7 +80,7 @@ impl Bins {
     }
 
     fn enter(&mut self, claim: usize, slot: usize) {
-        let entered = &mut self.cells[slot];
+        let entered = &mut self.specs[slot];
         entered.first = if entered.n == 0 { claim } else { entered.first.min(claim) };
         entered.n += 1;
         entered.claims.grow_and_insert(claim);
@@ -90,7 +90,7 @@ impl Bins {
     /// Leaves a claim out from now on.
     pub(super) fn close(&mut self, claim: usize) {
         let slot = self.slots[claim];
-        let left = &mut self.cells[slot];
+        let left = &mut self.specs[slot];
         if !left.claims.contains(claim) {
             return;
         }
@@ -98,7 +98,7 @@ impl Bins {
         if left.n > 0 {
             left.claims.set(claim, false);
         } else {
-            // There may be as many cells without claims as pods.
+            // There may be as many specs without claims as pods.
             left.claims = FixedBitSet::new();
             self.live.set(slot, false);
         }
@@ -114,22 +114,22 @@ impl Bins {
         }
     }
 
-    /// How many cells there are; they keep their number.
-    pub(crate) fn n_cells(&self) -> usize {
-        self.cells.len()
+    /// How many specs there are; they keep their number.
+    pub(crate) fn n_specs(&self) -> usize {
+        self.specs.len()
     }
 
-    /// A cell by its number.
-    pub(crate) fn cell(&self, slot: usize) -> CellId {
-        self.cells[slot].cell
+    /// A spec by its number.
+    pub(crate) fn spec(&self, slot: usize) -> SpecId {
+        self.specs[slot].spec
     }
 
-    /// The number of the cell that a claim is in.
+    /// The number of the spec of a claim.
     pub(super) fn slot_of(&self, claim: usize) -> usize {
         self.slots[claim]
     }
 
-    /// The cells with claims, by their numbers.
+    /// The specs with claims, by their numbers.
     pub(crate) fn live(&self) -> impl Iterator<Item = usize> {
         self.live.ones()
     }
@@ -144,7 +144,7 @@ impl Bins {
         self.room_index.query(request)
     }
 
-    /// The next claim of a cell that may hold a request and is not closed.
+    /// The next claim of a spec that may hold a request and is not closed.
     pub(crate) fn next(
         &self,
         query: &Query,
@@ -153,23 +153,23 @@ impl Bins {
         from: usize,
     ) -> Option<usize> {
         let mut sets = self.room_index.sets(query);
-        // The set of the cell is the smallest.
-        sets[0] = &self.cells[slot].claims;
-        first(&sets, &[closed], from.max(self.cells[slot].first))
+        // The set of the spec is the smallest.
+        sets[0] = &self.specs[slot].claims;
+        first(&sets, &[closed], from.max(self.specs[slot].first))
     }
 
-    fn slot(&mut self, cell: CellId) -> usize {
-        let next = self.cells.len();
-        let slot = *self.by_cell.entry(cell).or_insert(next);
+    fn slot(&mut self, spec: SpecId) -> usize {
+        let next = self.specs.len();
+        let slot = *self.by_spec.entry(spec).or_insert(next);
         if slot == next {
-            self.cells.push(Slot { cell, claims: FixedBitSet::new(), n: 0, first: 0 });
+            self.specs.push(Slot { spec, claims: FixedBitSet::new(), n: 0, first: 0 });
         }
         slot
     }
 
     fn row(&self, solver: &Solver<'_, '_>, claim: usize) -> Vec<i64> {
         let claim = &solver.claims[claim];
-        let template = &solver.problem.templates[solver.cells[claim.cell].template];
+        let template = &solver.problem.templates[solver.specs[claim.spec].template];
         match self.strategy {
             Strategy::Cheapest | Strategy::Columns | Strategy::Plain => {
                 super::loads::rest(template.net(claim.target), &claim.used)

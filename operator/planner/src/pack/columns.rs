@@ -5,7 +5,7 @@
 //! the load is looked for that is worth most beyond its price ([`best_load`]). When none is worth more than its machine costs, whole machines are bought: as many of each load as
 //! the problem buys, rounded down; then, where that is none, those that it nearly buys. What is left is a smaller problem of the same kind.
 //!
-//! Nothing here decides whether a pod may be somewhere: loads consist of pods that share a cell, and what is bought is opened by [`super::commit`] like any other load.
+//! Nothing here decides whether a pod may be somewhere: loads consist of pods that share a spec, and what is bought is opened by [`super::commit`] like any other load.
 
 mod clusters;
 mod dealing;
@@ -18,9 +18,9 @@ use super::knapsack::{Effort, Takes, best_load};
 use super::loads::Load;
 use super::{Repeats, commit};
 use crate::Cancel;
-use crate::cells::CellId;
 use crate::compile::add_times;
 use crate::dual::{Master, Units};
+use crate::machine_specs::SpecId;
 use crate::solver::{Demand, Solver};
 use dealing::Dealer;
 use table::{Bin, Table};
@@ -97,14 +97,14 @@ pub(super) fn open(
     let table = Table::new(solver, demands, parts)?;
     let (bought, worth) = buy(&table, cancel);
     for Bought { bin, takes, mut machines } in bought {
-        let Bin { cell, .. } = table.bins[bin];
+        let Bin { spec, .. } = table.bins[bin];
         while machines > 0 {
-            let template = solver.cells[cell].template;
-            let mut allowed = solver.cells[cell].types.clone();
+            let template = solver.specs[spec].template;
+            let mut allowed = solver.specs[spec].types.clone();
             if solver.limits.restrict(solver.problem, template, &mut allowed).is_err() {
                 return None;
             }
-            let load = load(&table, demands, cell, &takes)?;
+            let load = load(&table, demands, spec, &takes)?;
             if !is_within(solver, demands, &load, &allowed) {
                 // Limits have excluded all types that hold it.
                 break;
@@ -130,7 +130,7 @@ fn is_within(
         add_times(&mut used, &problem.shapes[demands[demand].shape].requests, n);
     }
     let mut types = allowed.clone();
-    solver.keep_fitting(&mut types, solver.cells[load.cell].template, &used, &[]);
+    solver.keep_fitting(&mut types, solver.specs[load.spec].template, &used, &[]);
     !types.is_clear()
 }
 
@@ -142,8 +142,8 @@ pub(super) struct Candidate {
 }
 
 /// A load of demands that have pods left.
-fn load(table: &Table, demands: &[Demand], cell: CellId, takes: &Takes) -> Option<Load> {
-    let mut load = Load { cell, takes: Vec::new(), value: 0.0 };
+fn load(table: &Table, demands: &[Demand], spec: SpecId, takes: &Takes) -> Option<Load> {
+    let mut load = Load { spec, takes: Vec::new(), value: 0.0 };
     for &(row, n) in takes {
         let mut missing = n;
         for &demand in &table.demands[row] {

@@ -184,7 +184,7 @@ fn weight(n: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cells::CellId;
+    use crate::machine_specs::SpecId;
 
     fn part(demand: usize, left: usize, cpu: i64, memory: i64) -> Part {
         // Processors and memory cost the same, one each.
@@ -196,7 +196,7 @@ mod tests {
 
     fn load(parts: &[Part], takes: &[(usize, usize)]) -> Load {
         let value = takes.iter().map(|&(index, n)| parts[index].value * weight(n)).sum();
-        Load { cell: CellId::default(), takes: takes.to_vec(), value }
+        Load { spec: SpecId::default(), takes: takes.to_vec(), value }
     }
 
     #[test]

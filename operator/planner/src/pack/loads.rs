@@ -3,21 +3,21 @@
 use fixedbitset::FixedBitSet;
 
 use super::exchange::improve;
-use crate::cells::{CellId, by_price, frontier};
 use crate::compile::shapes::{HostPort, ports_conflict};
 use crate::compile::{add_times, take_times, times};
+use crate::machine_specs::{SpecId, by_price, frontier};
 use crate::solver::{Demand, Solver};
 
 /// How many types are filled in both orders.
 const PROMISING: usize = 12;
 
-/// With more parts than this that narrow the machine only the type is filled that would be best if none did: each pod of each load makes another cell.
+/// With more parts than this that narrow the machine only the type is filled that would be best if none did: each pod of each load makes another spec.
 const NARROWING: usize = 256;
 
 /// A load for one machine.
 #[derive(Clone, Debug)]
 pub(super) struct Load {
-    pub(super) cell: CellId,
+    pub(super) spec: SpecId,
     /// Demand and number of pods, in the order in which they were put in.
     pub(super) takes: Vec<(usize, usize)>,
     pub(super) value: f64,
@@ -46,9 +46,9 @@ impl Part {
 
 /// What a place costs on the machines that suit a request best: the price of its dominant share.
 #[expect(clippy::cast_precision_loss, reason = "a weight, not an amount of money that is paid")]
-pub(crate) fn value(solver: &Solver<'_, '_>, cell: CellId, requests: &[i64]) -> f64 {
-    let cell = &solver.cells[cell];
-    let template = &solver.problem.templates[cell.template];
+pub(crate) fn value(solver: &Solver<'_, '_>, spec: SpecId, requests: &[i64]) -> f64 {
+    let spec = &solver.specs[spec];
+    let template = &solver.problem.templates[spec.template];
     let share = |kind: usize| {
         let net = template.net(kind);
         let dominant = requests
@@ -62,10 +62,10 @@ pub(crate) fn value(solver: &Solver<'_, '_>, cell: CellId, requests: &[i64]) -> 
             )
             .fold(0.0, f64::max);
         // Free machines still cost a pod slot, so that free pods are packed, too.
-        dominant * (cell.price(kind) as f64 + 1.0)
+        dominant * (spec.price(kind) as f64 + 1.0)
     };
     let best =
-        cell.frontier(solver.problem).iter().map(|&kind| share(kind)).fold(f64::INFINITY, f64::min);
+        spec.frontier(solver.problem).iter().map(|&kind| share(kind)).fold(f64::INFINITY, f64::min);
     if best.is_finite() { best } else { 0.0 }
 }
 
@@ -77,7 +77,7 @@ fn worth(solver: &Solver<'_, '_>, load: &Load, kind: usize) -> f64 {
 /// What its machine costs.
 #[expect(clippy::cast_precision_loss, reason = "a ratio for comparison")]
 fn cost(solver: &Solver<'_, '_>, load: &Load, kind: usize) -> f64 {
-    let price = solver.cells[load.cell].price(kind);
+    let price = solver.specs[load.spec].price(kind);
     price.saturating_add(solver.problem.policy.node_price.0.max(1)) as f64
 }
 
@@ -86,24 +86,24 @@ pub(super) fn cheapest_load(
     solver: &mut Solver<'_, '_>,
     demands: &[Demand],
     parts: &[Part],
-    cell: CellId,
+    spec: SpecId,
     allowed: &FixedBitSet,
 ) -> Load {
     let problem = solver.problem;
-    let current = &solver.cells[cell];
+    let current = &solver.specs[spec];
     let template = current.template;
     let kinds = if *allowed == current.types {
         current.frontier(problem).to_vec()
     } else {
         frontier(problem, template, &by_price(allowed, |kind| current.price(kind)))
     };
-    let price = |kind: usize| solver.cells[cell].price(kind);
+    let price = |kind: usize| solver.specs[spec].price(kind);
     let mut kinds = super::values::thinned(solver, template, kinds, &price);
     let mut promising = PROMISING;
     if parts.iter().filter(|part| part.narrows).count() > NARROWING {
         let mut best: Option<(f64, usize)> = None;
         for kind in kinds.drain(..) {
-            let Some(load) = fill(solver, demands, parts, cell, kind, Order::Unnarrowed) else {
+            let Some(load) = fill(solver, demands, parts, spec, kind, Order::Unnarrowed) else {
                 continue;
             };
             let worth = worth(solver, &load, kind);
@@ -116,7 +116,7 @@ pub(super) fn cheapest_load(
     }
     let mut loads = Vec::new();
     for kind in kinds {
-        if let Some(load) = fill(solver, demands, parts, cell, kind, Order::LargestFirst) {
+        if let Some(load) = fill(solver, demands, parts, spec, kind, Order::LargestFirst) {
             loads.push((worth(solver, &load, kind), kind, load));
         }
     }
@@ -125,7 +125,7 @@ pub(super) fn cheapest_load(
     let promising: Vec<usize> = loads.iter().take(promising).map(|&(_, kind, _)| kind).collect();
     let mut best = loads.into_iter().next();
     for kind in promising {
-        let Some(load) = fill(solver, demands, parts, cell, kind, Order::BestMatchFirst) else {
+        let Some(load) = fill(solver, demands, parts, spec, kind, Order::BestMatchFirst) else {
             continue;
         };
         let worth = worth(solver, &load, kind);
@@ -135,7 +135,7 @@ pub(super) fn cheapest_load(
     }
     // With a seed that only dominated types take (host ports of daemons differ between types) Karpenter's way still finds one.
     let Some((_, kind, mut load)) = best else {
-        return fill_load(solver, demands, parts, cell, allowed);
+        return fill_load(solver, demands, parts, spec, allowed);
     };
     let price = cost(solver, &load, kind);
     improve(&mut load, parts, problem.templates[template].net(kind), price);
@@ -156,15 +156,15 @@ fn fill(
     solver: &mut Solver<'_, '_>,
     demands: &[Demand],
     parts: &[Part],
-    cell: CellId,
+    spec: SpecId,
     kind: usize,
     order: Order,
 ) -> Option<Load> {
     let problem = solver.problem;
-    let template = &problem.templates[solver.cells[cell].template];
+    let template = &problem.templates[solver.specs[spec].template];
     let mut room = template.net(kind).to_vec();
     let mut ports = template.overheads.ports(kind).to_vec();
-    let mut load = Load { cell, takes: Vec::new(), value: 0.0 };
+    let mut load = Load { spec, takes: Vec::new(), value: 0.0 };
     let mut left: Vec<usize> = parts.iter().map(|part| part.left).collect();
     let mut out = vec![false; parts.len()];
     let mut groups = FixedBitSet::with_capacity(problem.rules.len());
@@ -178,8 +178,8 @@ fn fill(
         if part.narrows && order != Order::Unnarrowed {
             let demand = &demands[part.demand];
             let class = problem.shapes[demand.shape].class;
-            match solver.cells.join(problem, load.cell, class, demand.variant) {
-                Ok(joined) if solver.cells[joined].types[kind] => load.cell = joined,
+            match solver.specs.join(problem, load.spec, class, demand.variant) {
+                Ok(joined) if solver.specs[joined].types[kind] => load.spec = joined,
                 _ => return false,
             }
         }
@@ -260,12 +260,12 @@ pub(super) fn fill_load(
     solver: &mut Solver<'_, '_>,
     demands: &[Demand],
     parts: &[Part],
-    cell: CellId,
+    spec: SpecId,
     allowed: &FixedBitSet,
 ) -> Load {
     let problem = solver.problem;
-    let template = solver.cells[cell].template;
-    let mut load = Load { cell, takes: Vec::new(), value: 0.0 };
+    let template = solver.specs[spec].template;
+    let mut load = Load { spec, takes: Vec::new(), value: 0.0 };
     let mut types = allowed.clone();
     let mut used = vec![0; problem.columns.len()];
     let mut ports: Vec<HostPort> = Vec::new();
@@ -273,18 +273,18 @@ pub(super) fn fill_load(
     for (index, part) in parts.iter().enumerate() {
         let demand = &demands[part.demand];
         let class = problem.shapes[demand.shape].class;
-        // What does not fit makes no cell.
+        // What does not fit makes no spec.
         if index > 0 && most_of(solver, template, &types, &used, part) == 0 {
             continue;
         }
-        let Ok(joined) = solver.cells.join(problem, load.cell, class, demand.variant) else {
+        let Ok(joined) = solver.specs.join(problem, load.spec, class, demand.variant) else {
             continue;
         };
         if part.groups.iter().any(|group| groups.contains(group)) {
             continue;
         }
         let mut narrowed = types.clone();
-        narrowed.intersect_with(&solver.cells[joined].types);
+        narrowed.intersect_with(&solver.specs[joined].types);
         let all_ports: Vec<_> = ports.iter().chain(&part.ports).cloned().collect();
         if !part.ports.is_empty() {
             if ports_conflict(&part.ports, &ports) {
@@ -312,7 +312,7 @@ pub(super) fn fill_load(
             n /= 2;
         }
         if let Some((more, fitting)) = kept {
-            (load.cell, used, types, ports) = (joined, more, fitting, all_ports);
+            (load.spec, used, types, ports) = (joined, more, fitting, all_ports);
             load.takes.push((part.demand, n));
             groups.extend(&part.groups);
         }

@@ -16,8 +16,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::values::thinned;
 use crate::Cancel;
-use crate::cells::CellId;
 use crate::compile::add_times;
+use crate::machine_specs::SpecId;
 use crate::snapshot::CapacityType;
 use crate::solver::{Claim, Solver};
 use deal::{Deal, Kind, Row};
@@ -25,8 +25,8 @@ use deal::{Deal, Kind, Row};
 /// With more pods than this nothing is rehearsed.
 const PODS: usize = 20_000;
 
-/// Nor with machines in more cells.
-const CELLS: usize = 16;
+/// Nor with machines of more specs.
+const SPECS: usize = 16;
 
 /// Nor with more kinds of pods times machines: it is counted how many of each are where.
 const COUNTS: usize = 500_000;
@@ -75,8 +75,8 @@ pub(crate) fn rehearse(solver: &mut Solver<'_, '_>, cancel: &dyn Cancel) {
 /// Whether nothing but room decides which pods a machine takes, and nothing but the price how many of its kind are bought.
 fn is_free(solver: &Solver<'_, '_>, claim: &Claim) -> bool {
     let problem = solver.problem;
-    let cell = &solver.cells[claim.cell];
-    let table = &problem.catalogs[problem.templates[cell.template].catalog];
+    let spec = &solver.specs[claim.spec];
+    let table = &problem.catalogs[problem.templates[spec.template].catalog];
     let is_reserved = |market: usize| table.markets[market].capacity_type == CapacityType::Reserved;
     let is_plain = |&pod: &usize| {
         let pod = &problem.snapshot.pods[pod];
@@ -84,16 +84,16 @@ fn is_free(solver: &Solver<'_, '_>, claim: &Claim) -> bool {
         let alone = problem.rules.concern(number) || shape.has_claims || !shape.ports.is_empty();
         pod.buffer.is_none() && !alone
     };
-    !cell.requirements.has_min_values()
-        && !solver.limits.any(cell.template)
-        && !cell.markets.ones().any(is_reserved)
+    !spec.requirements.has_min_values()
+        && !solver.limits.any(spec.template)
+        && !spec.markets.ones().any(is_reserved)
         && claim.pods.iter().all(is_plain)
 }
 
 /// What is rehearsed, in numbers.
 struct Stage {
-    cells: Vec<CellId>,
-    /// Types of machines that may be bought, by cell.
+    specs: Vec<SpecId>,
+    /// Types of machines that may be bought, by spec.
     kinds: Vec<Kind>,
     /// The instance types of these.
     types: Vec<usize>,
@@ -107,16 +107,16 @@ impl Stage {
     fn new(solver: &mut Solver<'_, '_>, claims: &[Claim]) -> Option<Self> {
         let problem = solver.problem;
         let pods: usize = claims.iter().map(|claim| claim.pods.len()).sum();
-        let mut cells: Vec<CellId> = claims.iter().map(|claim| claim.cell).collect();
-        cells.sort_unstable();
-        cells.dedup();
+        let mut specs: Vec<SpecId> = claims.iter().map(|claim| claim.spec).collect();
+        specs.sort_unstable();
+        specs.dedup();
         let shapes: FxHashSet<_> = claims
             .iter()
             .flat_map(|claim| &claim.pods)
             .map(|&pod| problem.snapshot.pods[pod].shape)
             .collect();
         let large = shapes.len() * claims.len() > COUNTS;
-        if claims.len() < 2 || large || pods > PODS || cells.len() > CELLS {
+        if claims.len() < 2 || large || pods > PODS || specs.len() > SPECS {
             return None;
         }
         let mut order: Vec<usize> = claims.iter().flat_map(|claim| &claim.pods).copied().collect();
@@ -152,21 +152,21 @@ impl Stage {
         let rows: Vec<Row> = shapes
             .iter()
             .map(|&shape| {
-                let suitable = (0..cells.len()).filter(|&at| suits(solver, cells[at], shape));
+                let suitable = (0..specs.len()).filter(|&at| suits(solver, specs[at], shape));
                 let takes: FixedBitSet = suitable.collect();
                 let value =
-                    takes.ones().map(|at| solver.cells.place_price(problem, cells[at], shape));
+                    takes.ones().map(|at| solver.specs.place_price(problem, specs[at], shape));
                 let value = value.min()?;
                 Some(Row { requests: of(&problem.shapes[shape].requests), takes, value })
             })
             .collect::<Option<_>>()?;
         let node_price = problem.policy.node_price.0;
         let (mut kinds, mut types) = (Vec::new(), Vec::new());
-        for (group, &cell) in cells.iter().enumerate() {
-            let (cell, template) = (&solver.cells[cell], solver.cells[cell].template);
-            let price = |kind: usize| cell.price(kind).saturating_add(node_price);
-            let mut some = thinned(solver, template, cell.frontier(problem).to_vec(), &price);
-            some.extend(claims.iter().filter(|it| it.cell == cells[group]).map(|it| it.target));
+        for (group, &spec) in specs.iter().enumerate() {
+            let (spec, template) = (&solver.specs[spec], solver.specs[spec].template);
+            let price = |kind: usize| spec.price(kind).saturating_add(node_price);
+            let mut some = thinned(solver, template, spec.frontier(problem).to_vec(), &price);
+            some.extend(claims.iter().filter(|it| it.spec == specs[group]).map(|it| it.target));
             some.sort_unstable();
             some.dedup();
             for kind in some {
@@ -178,11 +178,11 @@ impl Stage {
         let mut counts = vec![0; kinds.len()];
         for claim in claims {
             let at = (0..kinds.len())
-                .find(|&at| cells[kinds[at].group] == claim.cell && types[at] == claim.target)?;
+                .find(|&at| specs[kinds[at].group] == claim.spec && types[at] == claim.target)?;
             counts[at] += 1;
         }
         let planned = counts.into_iter().enumerate().filter(|it| it.1 > 0).collect();
-        Some(Self { cells, kinds, types, deal: Deal::new(rows, columns, queues), planned })
+        Some(Self { specs, kinds, types, deal: Deal::new(rows, columns, queues), planned })
     }
 
     /// The cheapest fleet on which everybody finds a place, if it costs less than the plan does in the end.
@@ -190,7 +190,7 @@ impl Stage {
         let planned = self.planned.clone();
         let cost = self.cost(&planned)?;
         let mut fleets = vec![(0, planned)];
-        for group in 0..self.cells.len() {
+        for group in 0..self.specs.len() {
             let (_, fleet) = fleets.swap_remove(0);
             fleets = self.of_one_type(group, fleet, cost);
             if fleets.is_empty() || cancel.is_cancelled() {
@@ -204,7 +204,7 @@ impl Stage {
         (price < cost).then_some(fleet)
     }
 
-    /// Fleets in which all machines of a cell are of one type, the cheapest first: those on which all find a place whose cells have been looked at so far. They may cost
+    /// Fleets in which all machines of a spec are of one type, the cheapest first: those on which all find a place whose specs have been looked at so far. They may cost
     /// somewhat more than the plan.
     fn of_one_type(&mut self, group: usize, fleet: Fleet, cost: i64) -> Vec<(i64, Fleet)> {
         let rest: Fleet = fleet.into_iter().filter(|it| self.kinds[it.0].group != group).collect();
@@ -307,14 +307,14 @@ impl Stage {
         let problem = solver.problem;
         let mut claims: Vec<Claim> = Vec::new();
         for &(kind, n) in fleet {
-            let (cell, target) = (self.cells[self.kinds[kind].group], self.types[kind]);
-            let template = solver.cells[cell].template;
+            let (spec, target) = (self.specs[self.kinds[kind].group], self.types[kind]);
+            let template = solver.specs[spec].template;
             // Room that only the rehearsal knows of has to be there, whatever type it becomes.
             let room = self.deal.asked(problem.templates[template].net(target));
-            let mut types = solver.cells[cell].types.clone();
+            let mut types = solver.specs[spec].types.clone();
             solver.keep_fitting(&mut types, template, &room, &[]);
             let claim = Claim {
-                cell,
+                spec,
                 used: vec![0; problem.columns.len()],
                 types,
                 ports: Vec::new(),
@@ -334,12 +334,12 @@ impl Stage {
     }
 }
 
-/// Whether a machine of a cell takes pods of a shape and stays in the cell.
-fn suits(solver: &mut Solver<'_, '_>, cell: CellId, shape: usize) -> bool {
+/// Whether a machine of a spec takes pods of a shape and keeps its spec.
+fn suits(solver: &mut Solver<'_, '_>, spec: SpecId, shape: usize) -> bool {
     let problem = solver.problem;
     let class = problem.shapes[shape].class;
     let mut variants = problem.classes[class].variants.relaxed();
-    variants.any(|variant| solver.cells.joined(problem, cell, class, variant) == Some(cell))
+    variants.any(|variant| solver.specs.joined(problem, spec, class, variant) == Some(spec))
 }
 
 fn number(n: usize) -> i64 {

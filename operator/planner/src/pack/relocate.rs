@@ -4,7 +4,7 @@
 //! save a step where it was and cost none where it goes. And a machine whose pods all find a place on others does not come at all, even if these have to become
 //! larger, as long as that costs less than the machine.
 //!
-//! Zones and other domains stay as they are: pods that rules about them count only move within a cell. Rules about hosts are asked for each move.
+//! Zones and other domains stay as they are: pods that rules about them count only move between machines of one spec. Rules about hosts are asked for each move.
 
 use smallvec::SmallVec;
 
@@ -22,8 +22,8 @@ const GROWING: usize = 6;
 /// How many machines are looked at for one pod that rules may keep off them.
 const LOOKS: usize = 24;
 
-/// So many cells besides its own are looked at for a pod.
-const CELLS: usize = 64;
+/// So many specs besides its own are looked at for a pod.
+const SPECS: usize = 64;
 
 /// Machines with more pods than this are not dissolved: hardly ever is there a place for all of them.
 const DISSOLVED: usize = 32;
@@ -51,7 +51,7 @@ fn is_bound(solver: &Solver<'_, '_>, claim: usize) -> bool {
     let claim = &solver.claims[claim];
     let has_claims = |&pod: &usize| solver.problem.shapes[shape_of(solver, pod)].has_claims;
     let with_devices = solver.devices.is_some() && claim.pods.iter().any(has_claims);
-    with_devices || solver.cells[claim.cell].requirements.has_min_values()
+    with_devices || solver.specs[claim.spec].requirements.has_min_values()
 }
 
 fn shape_of(solver: &Solver<'_, '_>, pod: usize) -> usize {
@@ -94,7 +94,7 @@ impl Relocation<'_, '_, '_> {
     fn is_like(&self, claim: usize, in_vain: Option<usize>) -> bool {
         in_vain.is_some_and(|other| {
             let (it, other) = (&self.solver.claims[claim], &self.solver.claims[other]);
-            (it.cell, it.target) == (other.cell, other.target) && it.used == other.used
+            (it.spec, it.target) == (other.spec, other.target) && it.used == other.used
         })
     }
 
@@ -189,7 +189,7 @@ impl Relocation<'_, '_, '_> {
     /// What a machine costs.
     fn price(&self, claim: usize) -> i64 {
         let claim = &self.solver.claims[claim];
-        self.solver.cells[claim.cell].price(claim.target)
+        self.solver.specs[claim.spec].price(claim.target)
     }
 
     /// How a pod's shape may move.
@@ -223,10 +223,10 @@ impl Relocation<'_, '_, '_> {
         }
         let mut least = claim.used.clone();
         take_times(&mut least, &largest, 1);
-        let cell = &self.solver.cells[claim.cell];
-        let template = &problem.templates[cell.template];
-        let price = cell.price(claim.target);
-        let cheaper = cell.ranked(&cell.types).take_while(|&kind| cell.price(kind) < price);
+        let spec = &self.solver.specs[claim.spec];
+        let template = &problem.templates[spec.template];
+        let price = spec.price(claim.target);
+        let cheaper = spec.ranked(&spec.types).take_while(|&kind| spec.price(kind) < price);
         let holds = |&kind: &usize| {
             fits(&least, template.net(kind))
                 && !ports_conflict(&claim.ports, template.overheads.ports(kind))
@@ -237,7 +237,7 @@ impl Relocation<'_, '_, '_> {
     /// Whether one of some types holds a machine's pods but for one with such requests.
     fn do_without(&self, claim: usize, requests: &[i64], types: &[usize]) -> bool {
         let claim = &self.solver.claims[claim];
-        let template = &self.solver.problem.templates[self.solver.cells[claim.cell].template];
+        let template = &self.solver.problem.templates[self.solver.specs[claim.spec].template];
         types.iter().any(|&kind| {
             let mut rows = claim.used.iter().zip(requests).zip(template.net(kind));
             rows.all(|((&used, &less), &have)| used - less <= have)
@@ -264,10 +264,10 @@ impl Relocation<'_, '_, '_> {
         let mut best: Option<(i64, usize, usize)> = None;
         let mut compared = 0;
         self.ask_others(claim, shape, &Query::default(), |this, to| {
-            let cell = this.solver.claims[to].cell;
-            let types = this.solver.with(to, cell, requests, &[], 1);
-            if let Some(target) = this.solver.cells[cell].cheapest(&types) {
-                let dearer = this.solver.cells[cell].price(target) - this.price(to);
+            let spec = this.solver.claims[to].spec;
+            let types = this.solver.with(to, spec, requests, &[], 1);
+            if let Some(target) = this.solver.specs[spec].cheapest(&types) {
+                let dearer = this.solver.specs[spec].price(target) - this.price(to);
                 if best.is_none_or(|(least, ..)| dearer < least) {
                     best = Some((dearer, to, target));
                 }
@@ -308,23 +308,23 @@ impl Relocation<'_, '_, '_> {
         None
     }
 
-    /// The cells in which a pod of a machine may be, as numbers in [`Bins`], its own first.
+    /// The specs of machines on which a pod of a machine may be, as numbers in [`Bins`], its own first.
     fn slots(&mut self, claim: usize, shape: usize) -> SmallVec<[usize; 8]> {
         let problem = self.solver.problem;
-        let own = self.solver.claims[claim].cell;
+        let own = self.solver.claims[claim].spec;
         let moves_far = self.mobility(shape) == Mobility::InTemplate;
         let class = problem.shapes[shape].class;
-        let cells = &self.solver.cells;
+        let specs = &self.solver.specs;
         let others = self.bins.live().filter(|&slot| {
-            let cell = self.bins.cell(slot);
-            cell != own
-                && cells[cell].template == cells[own].template
-                && cells.keeps(problem, cell, class, 0)
+            let spec = self.bins.spec(slot);
+            spec != own
+                && specs[spec].template == specs[own].template
+                && specs.keeps(problem, spec, class, 0)
         });
         let mut slots: SmallVec<[usize; 8]> = SmallVec::new();
         slots.push(self.bins.slot_of(claim));
         if moves_far {
-            slots.extend(others.take(CELLS));
+            slots.extend(others.take(SPECS));
         }
         slots
     }
@@ -351,11 +351,11 @@ impl Relocation<'_, '_, '_> {
             return;
         }
         let left = &self.solver.claims[claim];
-        let cell = &self.solver.cells[left.cell];
-        let mut types = cell.types.clone();
-        self.solver.keep_fitting(&mut types, cell.template, &left.used, &left.ports);
-        self.solver.limits.keep_no_larger(problem, cell.template, &mut types, &left.types);
-        let target = cell.cheapest(&types).unwrap_or(left.target);
+        let spec = &self.solver.specs[left.spec];
+        let mut types = spec.types.clone();
+        self.solver.keep_fitting(&mut types, spec.template, &left.used, &left.ports);
+        self.solver.limits.keep_no_larger(problem, spec.template, &mut types, &left.types);
+        let target = spec.cheapest(&types).unwrap_or(left.target);
         let left = &mut self.solver.claims[claim];
         (left.target, left.types) = (target, types);
         self.bins.refresh(self.solver, claim);

@@ -1,8 +1,10 @@
 //! A second look at machines for pods with topology rules.
 //!
-//! Such pods are placed shape by shape, as their rules allow, so machines hold what came one after the other and not what goes well together. Once all have a
-//! place, zones and other domains are settled, and only the rules about hosts are left: within one cell pods may change machines as long as no two that keep
-//! off each other's hosts meet. So the machines of a cell are given up and packed anew by worth, and the new ones are taken if they cost less.
+//! Such pods are placed shape by shape, as their rules allow, so machines hold what came one after
+//! the other and not what goes well together. Once all have a place, zones and other domains are
+//! settled, and only the rules about hosts are left: pods may change between machines of one spec
+//! as long as no two that keep off each other's hosts meet. So the machines of a spec are given up
+//! and packed anew by worth, and the new ones are taken if they cost less.
 
 use rustc_hash::FxHashMap;
 
@@ -11,30 +13,33 @@ use super::loads::{Part, cheapest_load};
 use super::values::Valuation;
 use super::{Repeats, commit};
 use crate::Cancel;
-use crate::cells::CellId;
 use crate::compile::Problem;
 use crate::limits::Limits;
+use crate::machine_specs::SpecId;
 use crate::solver::{Claim, Demand, LaunchOption, Solver};
 
-/// Cells with more shapes than this are left as they are.
+/// MachineSpecs with more shapes than this are left as they are.
 const SHAPES: usize = 300;
 
-/// So are those with more shapes × machines than this where hardly two pods are alike: no two machines
-/// can then hold the same, and packing them all at once takes time for nothing.
+/// So are those with more shapes × machines than this where hardly two pods are alike: no two
+/// machines can then hold the same, and packing them all at once takes time for nothing.
 const WORK: usize = 8_000;
 
-/// The limit on shapes × machines for packing machines one after the other where they hold many pods
-/// each; `WORK` is the limit elsewhere.
+/// The limit on shapes × machines for packing machines one after the other where they hold many
+/// pods each; `WORK` is the limit elsewhere.
 const WORK_FOR_MANY_PODS: usize = 20_000;
 
-/// The same limit once packing the machines all at once has made them cheaper: in larger cells, one
-/// after the other is hardly ever cheaper still, and takes more time than all the rest of the plan.
+/// The same limit once packing the machines all at once has made them cheaper: with larger specs,
+/// one after the other is hardly ever cheaper still, and takes more time than all the rest of the
+/// plan.
 const WORK_TWICE: usize = 1_000;
 
-/// So are those of which most machines are needed only because pods keep off each other's hosts, unless machines hold so many pods each.
+/// So are those of which most machines are needed only because pods keep off each other's hosts,
+/// unless machines hold so many pods each.
 const MANY_PODS: usize = 16;
 
-/// Nor are pods many of which there are fewer than so many of a shape: hardly two machines can hold the same.
+/// Nor are pods many of which there are fewer than so many of a shape: hardly two machines can hold
+/// the same.
 const REPLICAS: usize = 4;
 
 /// So are those whose machines cost so little more than what their pods are worth.
@@ -43,21 +48,21 @@ const WORTH_IT: f64 = 1.01;
 /// Packs machines to come anew where that costs less. Only for a finished plan.
 pub(crate) fn repack(solver: &mut Solver<'_, '_>, cancel: &dyn Cancel) {
     let mut changed = false;
-    let mut cells: Vec<CellId> = solver.claims.iter().map(|claim| claim.cell).collect();
-    cells.sort_unstable();
-    cells.dedup();
-    for cell in cells {
+    let mut specs: Vec<SpecId> = solver.claims.iter().map(|claim| claim.spec).collect();
+    specs.sort_unstable();
+    specs.dedup();
+    for spec in specs {
         if cancel.is_cancelled() {
             break;
         }
-        let in_cell = |&index: &usize| solver.claims[index].cell == cell;
-        let claims: Vec<usize> = (0..solver.claims.len()).filter(in_cell).collect();
+        let in_spec = |&index: &usize| solver.claims[index].spec == spec;
+        let claims: Vec<usize> = (0..solver.claims.len()).filter(in_spec).collect();
         let constrained = |&index: &usize| {
             let shapes = shapes_of(solver, &solver.claims[index]);
             shapes.into_iter().any(|shape| solver.problem.rules.concern(shape))
         };
         if claims.len() > 1 && claims.iter().any(constrained) {
-            changed |= repack_cell(solver, cell, &claims, cancel);
+            changed |= repack_spec(solver, spec, &claims, cancel);
         }
     }
     if changed {
@@ -65,15 +70,16 @@ pub(crate) fn repack(solver: &mut Solver<'_, '_>, cancel: &dyn Cancel) {
     }
 }
 
-/// Packs the claims of one cell anew, without those that hold pods that can't move freely. Returns whether claims have other numbers now.
-fn repack_cell(
+/// Packs the claims of one spec anew, without those that hold pods that can't move freely. Returns
+/// whether claims have other numbers now.
+fn repack_spec(
     solver: &mut Solver<'_, '_>,
-    cell: CellId,
+    spec: SpecId,
     claims: &[usize],
     cancel: &dyn Cancel,
 ) -> bool {
     let problem = solver.problem;
-    if solver.cells[cell].requirements.has_min_values() {
+    if solver.specs[spec].requirements.has_min_values() {
         return false;
     }
     let free: Vec<usize> = claims
@@ -86,7 +92,7 @@ fn repack_cell(
             })
         })
         .collect();
-    let mut demands = demands(solver, cell, &free);
+    let mut demands = demands(solver, spec, &free);
     let pods: usize = demands.iter().map(Demand::left).sum();
     let sparse = pods < demands.len() * REPLICAS;
     let few = pods < free.len() * MANY_PODS || sparse;
@@ -116,7 +122,8 @@ fn repack_cell(
     solver.claims = kept;
     charge_all(solver);
     let mut least = price(solver, &old);
-    // All at once first: where that comes close to what the pods are worth there is nothing more to gain.
+    // All at once first: where that comes close to what the pods are worth there is nothing more to
+    // gain.
     for at_once in [true, false] {
         let most = if least < now { WORK_TWICE } else { most };
         if !at_once && (work > most || !costs_more(least, worth)) {
@@ -127,7 +134,7 @@ fn repack_cell(
             columns::open(solver, &mut demands, &parts, cancel);
         }
         let filled =
-            fill_machines(solver, valuation.clone(), &mut demands, cell, kept_claims, least);
+            fill_machines(solver, valuation.clone(), &mut demands, spec, kept_claims, least);
         let made = solver.claims.split_off(kept_claims);
         let price = price(solver, &made);
         if filled && price < least {
@@ -148,29 +155,29 @@ fn fill_machines(
     solver: &mut Solver<'_, '_>,
     mut valuation: Valuation,
     demands: &mut [Demand],
-    cell: CellId,
+    spec: SpecId,
     kept: usize,
     before: i64,
 ) -> bool {
     let problem = solver.problem;
-    let template = solver.cells[cell].template;
+    let template = solver.specs[spec].template;
     let given_up = vec![false; demands.len()];
     let (mut spent, mut priced) = (0, kept);
     while let Some(seed) = demands.iter().position(|demand| demand.left() > 0) {
-        let mut allowed = solver.cells[cell].types.clone();
+        let mut allowed = solver.specs[spec].types.clone();
         if spent >= before || solver.limits.restrict(problem, template, &mut allowed).is_err() {
             return false;
         }
         valuation.refresh(solver, demands, &given_up, template);
-        let parts = parts(solver, demands, cell, seed);
+        let parts = parts(solver, demands, spec, seed);
         let shape = &problem.shapes[demands[seed].shape];
         let mut holding = allowed.clone();
         solver.keep_fitting(&mut holding, template, &shape.requests, &shape.ports);
         if holding.is_clear() {
             return false;
         }
-        let load = cheapest_load(solver, demands, &parts, cell, &allowed);
-        if load.takes.is_empty() || load.cell != cell {
+        let load = cheapest_load(solver, demands, &parts, spec, &allowed);
+        if load.takes.is_empty() || load.spec != spec {
             return false;
         }
         commit(solver, demands, load, template, &allowed, Repeats::Half);
@@ -181,9 +188,9 @@ fn fill_machines(
 }
 
 /// The pods of some claims by shape, the largest first.
-fn demands(solver: &Solver<'_, '_>, cell: CellId, claims: &[usize]) -> Vec<Demand> {
+fn demands(solver: &Solver<'_, '_>, spec: SpecId, claims: &[usize]) -> Vec<Demand> {
     let problem = solver.problem;
-    let template = solver.cells[cell].template;
+    let template = solver.specs[spec].template;
     let mut by_shape: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
     for &claim in claims {
         for &pod in &solver.claims[claim].pods {
@@ -194,7 +201,7 @@ fn demands(solver: &Solver<'_, '_>, cell: CellId, claims: &[usize]) -> Vec<Deman
         .into_iter()
         .map(|(shape, mut pods)| {
             pods.sort_unstable();
-            let launch_option = LaunchOption::Feasible(template, cell);
+            let launch_option = LaunchOption::Feasible(template, spec);
             Demand { shape, pods, next: 0, variant: 0, dropped: 0, value: -1.0, launch_option }
         })
         .collect();
@@ -225,7 +232,7 @@ fn costs_more(price: i64, worth: f64) -> bool {
 /// What pods are worth together.
 #[expect(clippy::cast_precision_loss, reason = "for comparison")]
 fn worth(solver: &Solver<'_, '_>, valuation: &mut Valuation, demands: &mut [Demand]) -> f64 {
-    let Some(LaunchOption::Feasible(template, cell)) =
+    let Some(LaunchOption::Feasible(template, spec)) =
         demands.first().map(|demand| demand.launch_option)
     else {
         return f64::INFINITY;
@@ -235,7 +242,7 @@ fn worth(solver: &Solver<'_, '_>, valuation: &mut Valuation, demands: &mut [Dema
     let values = demands.iter().map(|demand| {
         let requests = &solver.problem.shapes[demand.shape].requests;
         let known = demand.value >= 0.0;
-        let value = if known { demand.value } else { super::value(solver, cell, requests) };
+        let value = if known { demand.value } else { super::value(solver, spec, requests) };
         value * demand.left() as f64
     });
     values.sum()
@@ -252,7 +259,7 @@ fn candidates(problem: &Problem<'_>, demands: &[Demand]) -> Vec<Candidate> {
 }
 
 /// The demands that are left, the seed first.
-fn parts(solver: &Solver<'_, '_>, demands: &mut [Demand], cell: CellId, seed: usize) -> Vec<Part> {
+fn parts(solver: &Solver<'_, '_>, demands: &mut [Demand], spec: SpecId, seed: usize) -> Vec<Part> {
     let problem = solver.problem;
     let others = (0..demands.len()).filter(|&index| index != seed && demands[index].left() > 0);
     let order: Vec<usize> = std::iter::once(seed).chain(others).collect();
@@ -262,7 +269,7 @@ fn parts(solver: &Solver<'_, '_>, demands: &mut [Demand], cell: CellId, seed: us
             let demand = &mut demands[index];
             let shape = &problem.shapes[demand.shape];
             if demand.value < 0.0 {
-                demand.value = super::value(solver, cell, &shape.requests);
+                demand.value = super::value(solver, spec, &shape.requests);
             }
             Part {
                 demand: index,
@@ -285,7 +292,7 @@ fn charge_all(solver: &mut Solver<'_, '_>) {
     }
     solver.limits = Limits::new(problem);
     for claim in &solver.claims {
-        solver.limits.charge(problem, solver.cells[claim.cell].template, &claim.types);
+        solver.limits.charge(problem, solver.specs[claim.spec].template, &claim.types);
     }
 }
 

@@ -2,9 +2,9 @@
 
 use fixedbitset::FixedBitSet;
 
-use crate::cells::CellId;
 use crate::dual::{Deals, Item, Kind, exact, improve};
 use crate::lower_bound::{item, relaxed};
+use crate::machine_specs::SpecId;
 use crate::solver::{Demand, LaunchOption, Solver};
 
 /// How often the splits of prices are improved when only the amounts of pods have changed.
@@ -54,25 +54,25 @@ impl Valuation {
         given_up: &[bool],
         template: usize,
     ) {
-        let options: Vec<(usize, CellId)> = (0..demands.len())
+        let options: Vec<(usize, SpecId)> = (0..demands.len())
             .filter(|&index| !given_up[index] && demands[index].left() > 0)
             .filter_map(|index| match demands[index].launch_option {
-                LaunchOption::Feasible(opens, cell) if opens == template => Some((index, cell)),
+                LaunchOption::Feasible(opens, spec) if opens == template => Some((index, spec)),
                 _ => None,
             })
             .collect();
         let Some(&(_, first)) = options.first() else { return };
-        let mut known = FixedBitSet::with_capacity(solver.cells[first].types.len());
-        let mut cells: Vec<CellId> = options.iter().map(|&(_, cell)| cell).collect();
-        cells.sort_unstable();
-        cells.dedup();
-        for cell in cells {
-            known.extend(solver.cells[cell].frontier(solver.problem).iter().copied());
+        let mut known = FixedBitSet::with_capacity(solver.specs[first].types.len());
+        let mut specs: Vec<SpecId> = options.iter().map(|&(_, spec)| spec).collect();
+        specs.sort_unstable();
+        specs.dedup();
+        for spec in specs {
+            known.extend(solver.specs[spec].frontier(solver.problem).iter().copied());
         }
         let node_price = solver.problem.policy.node_price.0;
         // A type costs the least that any of the demands pays for it.
         let price = |kind: usize| {
-            let prices = options.iter().map(|&(_, cell)| solver.cells[cell].price(kind));
+            let prices = options.iter().map(|&(_, spec)| solver.specs[spec].price(kind));
             prices.min().unwrap_or(0).saturating_add(node_price).max(1)
         };
         let types = thinned(solver, template, known.ones().collect(), &price);
@@ -86,10 +86,10 @@ impl Valuation {
         let net = &solver.problem.templates[template];
         let items: Vec<Item> = options
             .iter()
-            .map(|&(index, cell)| {
+            .map(|&(index, spec)| {
                 let requests = &solver.problem.shapes[demands[index].shape].requests;
                 let holds = |kind: usize| {
-                    solver.cells[cell].types[kind] && crate::compile::fits(requests, net.net(kind))
+                    solver.specs[spec].types[kind] && crate::compile::fits(requests, net.net(kind))
                 };
                 let holding = (0..types.len()).filter(|&at| holds(types[at])).collect();
                 item(demands[index].left(), requests, holding)

@@ -23,8 +23,8 @@ impl Budget {
 impl Solver<'_, '_> {
     /// The price of a claim: that of the cheapest type that holds its pods.
     pub(crate) fn price(&self, claim: &Claim) -> i64 {
-        let cell = &self.cells[claim.cell];
-        cell.cheapest(&claim.types).map_or(0, |kind| cell.price(kind))
+        let spec = &self.specs[claim.spec];
+        spec.cheapest(&claim.types).map_or(0, |kind| spec.price(kind))
     }
 
     /// The price of all planned machines, `node_price` included.

@@ -4,26 +4,26 @@
 use fixedbitset::FixedBitSet;
 
 use super::{Demand, Solver};
-use crate::cells::{CellId, share_price};
 use crate::compile::Problem;
+use crate::machine_specs::{SpecId, share_price};
 
 impl Solver<'_, '_> {
-    /// The template of which a demand opens machines, with the cell.
-    pub(crate) fn launch_option(&mut self, demand: &Demand) -> Option<(usize, CellId)> {
+    /// The template of which a demand opens machines, with the spec.
+    pub(crate) fn launch_option(&mut self, demand: &Demand) -> Option<(usize, SpecId)> {
         let problem = self.problem;
-        let mut best: Option<(i64, usize, CellId)> = None;
+        let mut best: Option<(i64, usize, SpecId)> = None;
         for template in self.admitting(demand).ones() {
             if best.is_some_and(|(_, other, _)| weight(problem, other) != weight(problem, template))
             {
                 break;
             }
-            let Some(cell) = self.opens(demand, template) else { continue };
-            let price = self.place_price(cell, demand);
+            let Some(spec) = self.opens(demand, template) else { continue };
+            let price = self.place_price(spec, demand);
             if best.is_none_or(|(least, ..)| price < least) {
-                best = Some((price, template, cell));
+                best = Some((price, template, spec));
             }
         }
-        best.map(|(_, template, cell)| (template, cell))
+        best.map(|(_, template, spec)| (template, spec))
     }
 
     /// All templates in the order in which a demand tries them: the heaviest first, of equally
@@ -37,8 +37,8 @@ impl Solver<'_, '_> {
         let admitting = self.admitting(demand);
         // The weights keep the order in which templates come.
         order.sort_by_cached_key(|&template| {
-            let cell = if admitting[template] { self.opens(demand, template) } else { None };
-            let price = cell.map(|cell| self.place_price(cell, demand));
+            let spec = if admitting[template] { self.opens(demand, template) } else { None };
+            let price = spec.map(|spec| self.place_price(spec, demand));
             (std::cmp::Reverse(weight(problem, template)), price.unwrap_or(i64::MAX), template)
         });
         order
@@ -52,13 +52,13 @@ impl Solver<'_, '_> {
         problem.by_value.admitting(&wanted.requirements)
     }
 
-    /// The cost of each of a demand's pods in a cell without other pods: on the type where it is
+    /// The cost of each of a demand's pods on machines of a spec without other pods: on the type where it is
     /// least, of which at least one is bought.
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-    fn place_price(&self, cell: CellId, demand: &Demand) -> i64 {
+    fn place_price(&self, spec: SpecId, demand: &Demand) -> i64 {
         let requests = &self.problem.shapes[demand.shape].requests;
         let one = 1.0 / demand.left().max(1) as f64;
-        share_price(self.problem, &self.cells[cell], requests, one)
+        share_price(self.problem, &self.specs[spec], requests, one)
     }
 }
 

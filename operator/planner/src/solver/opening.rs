@@ -1,8 +1,8 @@
 //! Which NodePools launch machines for a pod, or why none does.
 
 use super::{Demand, Solver, holds};
-use crate::cells::CellId;
 use crate::limits::pool_name;
+use crate::machine_specs::SpecId;
 use crate::plan::Exclusion;
 
 /// The number of NodePools whose reason for excluding a pod is reported.
@@ -20,8 +20,8 @@ impl Solver<'_, '_> {
         reasons.collect()
     }
 
-    /// The cell of a template with one pod of a demand on it.
-    pub(crate) fn opens(&mut self, demand: &Demand, template: usize) -> Option<CellId> {
+    /// The spec of a template with one pod of a demand on it.
+    pub(crate) fn opens(&mut self, demand: &Demand, template: usize) -> Option<SpecId> {
         let problem = self.problem;
         let shape = &problem.shapes[demand.shape];
         // What is too large for every type needs no look at labels.
@@ -30,17 +30,17 @@ impl Solver<'_, '_> {
         if types.is_clear() {
             return None;
         }
-        let base = self.cells.base(problem, template);
-        let cell = self.cells.joined(problem, base, shape.class, demand.variant)?;
-        holds(problem, &self.limits, &self.cells[cell], demand.shape).then_some(cell)
+        let base = self.specs.base(problem, template);
+        let spec = self.specs.joined(problem, base, shape.class, demand.variant)?;
+        holds(problem, &self.limits, &self.specs[spec], demand.shape).then_some(spec)
     }
 
-    /// The reason of a pod that gets no cell because of the limit on cells: its size, if that
+    /// The reason of a pod that gets no spec because of the limit on specs: its size, if that
     /// excludes it.
-    fn beyond_count(&self, base: CellId, shape: usize) -> Exclusion {
+    fn beyond_count(&self, base: SpecId, shape: usize) -> Exclusion {
         let shape = &self.problem.shapes[shape];
-        let mut types = self.cells[base].types.clone();
-        self.keep_fitting(&mut types, self.cells[base].template, &shape.requests, &shape.ports);
+        let mut types = self.specs[base].types.clone();
+        self.keep_fitting(&mut types, self.specs[base].template, &shape.requests, &shape.ports);
         if types.is_clear() {
             return self.shortage(base, &shape.requests);
         }
@@ -51,29 +51,29 @@ impl Solver<'_, '_> {
     }
 
     /// The same, or what excludes the demand from the template.
-    pub(crate) fn open(&mut self, demand: &Demand, template: usize) -> Result<CellId, Exclusion> {
+    pub(crate) fn open(&mut self, demand: &Demand, template: usize) -> Result<SpecId, Exclusion> {
         let problem = self.problem;
         let shape = &problem.shapes[demand.shape];
-        let base = self.cells.base(problem, template);
+        let base = self.specs.base(problem, template);
         let (class, variant) = (shape.class, demand.variant);
-        let cell = self.cells.join(problem, base, class, variant);
-        let cell = cell.map_err(|_| {
-            let why = self.cells.why_not(problem, base, class, variant);
+        let spec = self.specs.join(problem, base, class, variant);
+        let spec = spec.map_err(|_| {
+            let why = self.specs.why_not(problem, base, class, variant);
             why.unwrap_or_else(|| self.beyond_count(base, demand.shape))
         })?;
-        let mut types = self.cells[cell].types.clone();
+        let mut types = self.specs[spec].types.clone();
         self.keep_fitting(&mut types, template, &shape.requests, &shape.ports);
         if types.is_clear() {
-            return Err(self.shortage(cell, &shape.requests));
+            return Err(self.shortage(spec, &shape.requests));
         }
         self.limits.restrict(problem, template, &mut types)?;
-        match self.lacking_values(cell, &types) {
+        match self.lacking_values(spec, &types) {
             Some((key, required, found)) if self.is_strict() => Err(Exclusion::MinValues {
                 key: problem.symbols.key_name(key).to_owned(),
                 required,
                 found,
             }),
-            _ => Ok(cell),
+            _ => Ok(spec),
         }
     }
 }

@@ -17,7 +17,7 @@ fn pending(n: usize, pod: impl Fn(usize) -> PodShape) -> Snapshot {
 }
 
 #[test]
-fn machines_for_pods_that_each_require_something_else_make_few_cells() {
+fn machines_for_pods_that_each_require_something_else_make_few_specs() {
     let n = 1_500;
     let snapshot = pending(n, |number| {
         let but = format!("type-{number}");
@@ -34,8 +34,8 @@ fn machines_for_pods_that_each_require_something_else_make_few_cells() {
     assert!(waiting.is_empty());
     // One for each pod as it comes to its machine, one for it alone, and those of the last few hundred pods: for each type that a machine might be there would be
     // twice as many.
-    let cells = solver.cells.len();
-    assert!(cells <= 4 * n, "{cells} cells");
+    let specs = solver.specs.len();
+    assert!(specs <= 4 * n, "{specs} specs");
 }
 
 #[test]

@@ -4,8 +4,8 @@ use super::behaviour::{ZONE, app, spread};
 use super::world::*;
 use proptest::prelude::*;
 
-use crate::cells::{CellId, Cells, MOST, SPARED, VALUES};
 use crate::compile::Problem;
+use crate::machine_specs::{MOST, MachineSpecs, SPARED, SpecId, VALUES};
 use crate::policy::Policy;
 use crate::snapshot::{NodePhase, Operator, PodShape, Requirement, Snapshot};
 use crate::topology::both_ways;
@@ -27,41 +27,42 @@ fn pods(n: usize, own: impl Fn(usize) -> bool) -> Snapshot {
 }
 
 #[test]
-fn there_are_only_so_many_cells_and_every_class_still_has_its_own() {
+fn there_are_only_so_many_specs_and_every_class_still_has_its_own() {
     let (flooding, late) = (200, 20);
     let (snapshot, policy) = (pods(flooding + late, |_| true), Policy::default());
     let problem = Problem::new(&snapshot, &policy);
     assert_eq!(problem.classes.len(), flooding + late);
-    let mut cells = Cells::default();
-    let base = cells.base(&problem, 0);
-    let home = |cells: &mut Cells, class| cells.join(&problem, base, class, 0).expect("it opens");
+    let mut specs = MachineSpecs::default();
+    let base = specs.base(&problem, 0);
+    let home =
+        |specs: &mut MachineSpecs, class| specs.join(&problem, base, class, 0).expect("it opens");
     for class in 0..flooding {
-        let own = home(&mut cells, class);
+        let own = home(&mut specs, class);
         for other in 0..flooding {
-            let _ = cells.join(&problem, own, other, 0);
+            let _ = specs.join(&problem, own, other, 0);
         }
     }
-    assert!(flooding * (flooding - 1) / 2 > MOST, "as many cells as pairs of classes");
+    assert!(flooding * (flooding - 1) / 2 > MOST, "as many specs as pairs of classes");
     for class in flooding..flooding + late {
-        let own = home(&mut cells, class);
-        assert_eq!(cells.join(&problem, own, class, 0), Ok(own));
-        assert!(cells.join(&problem, own, 0, 0).is_err(), "that would be another cell");
+        let own = home(&mut specs, class);
+        assert_eq!(specs.join(&problem, own, class, 0), Ok(own));
+        assert!(specs.join(&problem, own, 0, 0).is_err(), "that would be another spec");
         let key = problem.symbols.find_key(ZONE).expect("rules are about it");
-        let there: Vec<CellId> = ZONES
+        let there: Vec<SpecId> = ZONES
             .iter()
-            .filter_map(|zone| cells.at(&problem, own, key, problem.symbols.find_value(zone)?))
+            .filter_map(|zone| specs.at(&problem, own, key, problem.symbols.find_value(zone)?))
             .collect();
         assert_eq!(there.len(), ZONES.len());
-        for cell in there {
-            assert_eq!(cells.join(&problem, cell, class, 0), Ok(cell));
+        for spec in there {
+            assert_eq!(specs.join(&problem, spec, class, 0), Ok(spec));
         }
     }
     let owners = problem.classes.len() + problem.templates.len();
-    assert!(cells.len() <= MOST + owners * SPARED as usize);
+    assert!(specs.len() <= MOST + owners * SPARED as usize);
 }
 
 #[test]
-fn cells_list_only_so_many_values_and_every_class_still_has_its_own() {
+fn specs_list_only_so_many_values_and_every_class_still_has_its_own() {
     let (n, each) = (60, 4_000);
     let world = builder().pool(on_demand("default"));
     let world = (0..n).fold(world, |world, number| {
@@ -73,15 +74,15 @@ fn cells_list_only_so_many_values_and_every_class_still_has_its_own() {
     });
     let (snapshot, policy) = (world.build(), Policy::default());
     let problem = Problem::new(&snapshot, &policy);
-    let mut cells = Cells::default();
-    let base = cells.base(&problem, 0);
+    let mut specs = MachineSpecs::default();
+    let base = specs.base(&problem, 0);
     let mut shared = base;
     for class in 0..n {
-        shared = cells.join(&problem, shared, class, 0).unwrap_or(shared);
-        assert!(cells.join(&problem, base, class, 0).is_ok(), "a machine of its own");
+        shared = specs.join(&problem, shared, class, 0).unwrap_or(shared);
+        assert!(specs.join(&problem, base, class, 0).is_ok(), "a machine of its own");
     }
     assert!(n * (n + 1) / 2 * each > VALUES, "as many as if all shared a machine");
-    assert!(cells.n_values() <= VALUES + n * (each + 1) * 2);
+    assert!(specs.n_values() <= VALUES + n * (each + 1) * 2);
 }
 
 #[test]
@@ -172,22 +173,22 @@ proptest! {
             let [each, all] = both_ways::on_machine(&problem, machine);
             prop_assert_eq!(each, all);
         }
-        let mut cells = Cells::default();
+        let mut specs = MachineSpecs::default();
         for template in 0..problem.templates.len() {
-            let base = cells.base(&problem, template);
+            let base = specs.base(&problem, template);
             let mut found = vec![base];
             for class in 0..problem.classes.len() {
                 let last = found[found.len() - 1];
-                let joined = [base, last].map(|cell| cells.joined(&problem, cell, class, 0));
+                let joined = [base, last].map(|spec| specs.joined(&problem, spec, class, 0));
                 found.extend(joined.into_iter().flatten());
             }
             let key = problem.symbols.find_key(ZONE).expect("rules are about it");
-            for cell in found {
+            for spec in found {
                 let zones = ZONES.iter().filter_map(|zone| problem.symbols.find_value(zone));
-                let narrower = zones.filter_map(|zone| cells.at(&problem, cell, key, zone));
-                for cell in narrower.chain([cell]).collect::<Vec<_>>() {
+                let narrower = zones.filter_map(|zone| specs.at(&problem, spec, key, zone));
+                for spec in narrower.chain([spec]).collect::<Vec<_>>() {
                     for shape in 0..problem.shapes.len() {
-                        let [each, all] = both_ways::in_cell(&problem, &mut cells, cell, shape);
+                        let [each, all] = both_ways::in_spec(&problem, &mut specs, spec, shape);
                         prop_assert_eq!(each, all);
                     }
                 }

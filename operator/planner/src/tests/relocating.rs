@@ -19,18 +19,18 @@ fn relocated(snapshot: &Snapshot, machines: &[&[usize]]) -> (Vec<Vec<usize>>, i6
     let policy = Policy::default();
     let problem = Problem::new(snapshot, &policy);
     let mut solver = Solver::new(&problem);
-    let cell = solver.cells.base(&problem, 0);
+    let spec = solver.specs.base(&problem, 0);
     for pods in machines {
         let shapes = pods.iter().map(|&pod| snapshot.pods[pod].shape.0 as usize);
         let shapes = shapes.map(|shape| &problem.shapes[shape]);
         let mut used = vec![0; problem.columns.len()];
         shapes.clone().for_each(|shape| add_times(&mut used, &shape.requests, 1));
         let ports: Vec<_> = shapes.flat_map(|shape| shape.ports.clone()).collect();
-        let mut types = solver.cells[cell].types.clone();
+        let mut types = solver.specs[spec].types.clone();
         solver.keep_fitting(&mut types, 0, &used, &ports);
-        let target = solver.cells[cell].cheapest(&types).expect("a type that holds them");
+        let target = solver.specs[spec].cheapest(&types).expect("a type that holds them");
         let (pods, relaxed) = (pods.to_vec(), Vec::new());
-        solver.claims.push(Claim { cell, used, types, ports, pods, relaxed, target });
+        solver.claims.push(Claim { spec, used, types, ports, pods, relaxed, target });
     }
     solver.counts.recount_claims(&problem, &solver.claims);
     let before = solver.cost();

@@ -9,20 +9,20 @@ use super::counts::{ANY, Counts, failed, passes_unlabelled, unknown};
 use super::domains::lacks;
 use super::standing::certain;
 use super::{Kind, Rule};
-use crate::cells::{CellId, Cells};
 use crate::compile::Problem;
 use crate::intern::{Key, Value};
+use crate::machine_specs::{MachineSpecs, SpecId};
 use crate::plan::Exclusion;
 use crate::requirements::ValueSet;
 
 /// With more domains than this nobody asks what a place costs in each.
 const PRICED: usize = 16;
 
-/// The cell of a machine to come once a pod is there.
+/// The spec of a machine to come once a pod is there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DomainChoice {
     /// DomainChoice to the domains that the pod's rules choose.
-    pub(crate) cell: CellId,
+    pub(crate) spec: SpecId,
     /// How many pods of the shape may come to these domains before the others need some.
     pub(crate) most: usize,
     /// How good the domains are, the least first: the pods to keep apart from, the pods to be near.
@@ -46,8 +46,8 @@ struct Domain<'p> {
 struct Search<'s, 'p, 'a> {
     problem: &'p Problem<'a>,
     shape: usize,
-    /// Whether machines of a cell would do.
-    holds: &'s mut dyn FnMut(&Cells, CellId) -> bool,
+    /// Whether machines of a spec would do.
+    holds: &'s mut dyn FnMut(&MachineSpecs, SpecId) -> bool,
     /// The best choice that the rules leave and that would not do.
     refused: Option<DomainChoice>,
     /// How many domains may still be tried.
@@ -55,13 +55,19 @@ struct Search<'s, 'p, 'a> {
 }
 
 impl Search<'_, '_, '_> {
-    /// The cell in which it is certain for all of some families whether they count the pod there, if machines of it would do.
-    fn settle(&mut self, cells: &mut Cells, families: &[usize], cell: CellId) -> Option<CellId> {
+    /// The narrower spec with which it is certain for all of some families whether they count the
+    /// pod there, if machines of it would do.
+    fn settle(
+        &mut self,
+        specs: &mut MachineSpecs,
+        families: &[usize],
+        spec: SpecId,
+    ) -> Option<SpecId> {
         let Some((&family, further)) = families.split_first() else {
-            return (self.holds)(cells, cell).then_some(cell);
+            return (self.holds)(specs, spec).then_some(spec);
         };
-        let narrower = certain(self.problem, cells, self.shape, cell, family);
-        if !narrower.is_empty() && !(self.holds)(cells, cell) {
+        let narrower = certain(self.problem, specs, self.shape, spec, family);
+        if !narrower.is_empty() && !(self.holds)(specs, spec) {
             return None;
         }
         for narrower in narrower {
@@ -69,36 +75,40 @@ impl Search<'_, '_, '_> {
                 break;
             }
             self.left -= 1;
-            if let Some(settled) = self.settle(cells, further, narrower) {
+            if let Some(settled) = self.settle(specs, further, narrower) {
                 return Some(settled);
             }
         }
         // Better a machine that may turn out to count than none.
-        self.settle(cells, further, cell)
+        self.settle(specs, further, spec)
     }
 }
 
-/// How many domains are tried on all NodePools together for pods of a shape, and at most and at least on one of them. Where there are more, a key with few
-/// domains comes before one with many, and as many are tried again.
+/// How many domains are tried on all NodePools together for pods of a shape, and at most and at
+/// least on one of them. Where there are more, a key with few domains comes before one with many,
+/// and as many are tried again.
 const TRIES: usize = 4096;
 const MOST_TRIES: usize = 256;
 const LEAST_TRIES: usize = 16;
 
 impl Counts {
-    /// The cell in which a machine to come is once a shape has come, narrowed to the domains that its rules choose: the best for one topology key after the
-    /// other, or the next best where no domain of a further key goes with it or no machine there would do, as `holds` says. Where the rules leave only
-    /// cells that would not do, the best of these is returned, so that the caller finds out what they lack. Rules about hosts are not looked at.
+    /// The spec that a machine to come has once a shape has come, narrowed to the domains that its
+    /// rules choose: the best for one topology key after the other, or the next best where no
+    /// domain of a further key goes with it or no machine there would do, as `holds` says. Where
+    /// the rules leave only specs that would not do, the best of these is returned, so that the
+    /// caller finds out what they lack. Rules about hosts are not looked at.
     ///
-    /// Which domains go together is not known before it is tried, and there are as many combinations as the product of all keys' domains: so many are tried
-    /// as the budget allows, no more.
+    /// Which domains go together is not known before it is tried, and there are as many
+    /// combinations as the product of all keys' domains: so many are tried as the budget allows, no
+    /// more.
     pub(crate) fn narrow(
         &mut self,
         problem: &Problem<'_>,
-        cells: &mut Cells,
+        specs: &mut MachineSpecs,
         shape: usize,
         dropped: usize,
-        cell: CellId,
-        holds: &mut dyn FnMut(&Cells, CellId) -> bool,
+        spec: SpecId,
+        holds: &mut dyn FnMut(&MachineSpecs, SpecId) -> bool,
     ) -> Result<DomainChoice, Exclusion> {
         let groups = &problem.rules.groups;
         let mut rules: SmallVec<[Rule; 8]> = problem.rules.about_domains(shape, dropped).collect();
@@ -109,23 +119,23 @@ impl Counts {
             rules.chunk_by(|a, b| groups[a.group].key == groups[b.group].key).collect();
         let tries = (TRIES / problem.templates.len().max(1)).clamp(LEAST_TRIES, MOST_TRIES);
         let mut search = Search { problem, shape, holds, refused: None, left: tries };
-        let free = DomainChoice { cell, most: ANY as usize, rank: (0, Reverse(0)), counted: false };
-        let mut chosen = self.choose(&mut search, cells, &by_key, free);
+        let free = DomainChoice { spec, most: ANY as usize, rank: (0, Reverse(0)), counted: false };
+        let mut chosen = self.choose(&mut search, specs, &by_key, free);
         if chosen.is_err() && search.left == 0 {
             by_key.sort_by_cached_key(|rules| {
                 let key = groups[rules[0].group].key;
-                let open = self.open_domains(problem, cells, rules, cell, key, shape);
+                let open = self.open_domains(problem, specs, rules, spec, key, shape);
                 open.map_or(0, |open| open.len())
             });
             search.left = tries;
-            chosen = self.choose(&mut search, cells, &by_key, free);
+            chosen = self.choose(&mut search, specs, &by_key, free);
         }
         chosen.or_else(|rule| match search.refused {
             Some(refused) => Ok(refused),
             None => {
                 let rule = rule.or(rules.first()).expect("a rule was there");
-                let is_known = cells.has_values(problem, cell, groups[rule.group].key)
-                    && !self.is_open(problem, cells, rule);
+                let is_known = specs.has_values(problem, spec, groups[rule.group].key)
+                    && !self.is_open(problem, specs, rule);
                 Err(if is_known { failed(problem, rule) } else { unknown(problem, rule) })
             }
         })
@@ -135,14 +145,14 @@ impl Counts {
     fn choose<'r>(
         &mut self,
         search: &mut Search<'_, '_, '_>,
-        cells: &mut Cells,
+        specs: &mut MachineSpecs,
         by_key: &[&'r [Rule]],
         so_far: DomainChoice,
     ) -> Result<DomainChoice, Option<&'r Rule>> {
         let Some((rules, further)) = by_key.split_first() else {
             let families = search.problem.rules.honouring(search.shape);
-            if let Some(cell) = search.settle(cells, families, so_far.cell) {
-                return Ok(DomainChoice { cell, ..so_far });
+            if let Some(spec) = search.settle(specs, families, so_far.spec) {
+                return Ok(DomainChoice { spec, ..so_far });
             }
             search.refused.get_or_insert(so_far);
             return Err(None);
@@ -150,34 +160,35 @@ impl Counts {
         let problem = search.problem;
         let group = |rule: &Rule| &problem.rules.groups[rule.group];
         let key = group(&rules[0]).key;
-        let (cell, shape) = (so_far.cell, search.shape);
-        let mut domains = match self.open_domains(problem, cells, rules, cell, key, shape) {
+        let (spec, shape) = (so_far.spec, search.shape);
+        let mut domains = match self.open_domains(problem, specs, rules, spec, key, shape) {
             Ok(domains) => domains,
             Err(blocking) => {
-                // Others' rules don't matter where a machine has no such label, or one that no other has. Nor do those that keep away where it certainly has none.
-                let indifferent = cells.values(problem, cell, key).is_empty()
+                // Others' rules don't matter where a machine has no such label, or one that no
+                // other has. Nor do those that keep away where it certainly has none.
+                let indifferent = specs.values(problem, spec, key).is_empty()
                     && rules.iter().all(|rule| passes_unlabelled(group(rule), rule))
-                    && (rules.iter().all(|rule| !rule.carried) || lacks(problem, cells, cell, key));
+                    && (rules.iter().all(|rule| !rule.carried) || lacks(problem, specs, spec, key));
                 if indifferent {
-                    return self.choose(search, cells, further, so_far);
+                    return self.choose(search, specs, further, so_far);
                 }
                 return Err(Some(blocking));
             }
         };
         let counted = rules.iter().any(|rule| group(rule).kind != Kind::Affinity);
         // Machines are told their domain even where their types leave but one.
-        let told = cells[so_far.cell].requirements.get(key).and_then(ValueSet::listed);
+        let told = specs[so_far.spec].requirements.get(key).and_then(ValueSet::listed);
         let only = told.is_some_and(|listed| listed.len() == 1);
         let mut blocking = None;
         while let Some(Reverse(domain)) = domains.pop() {
-            let mut cell = so_far.cell;
+            let mut spec = so_far.spec;
             if !only {
                 if search.left == 0 {
                     break;
                 }
                 search.left -= 1;
-                match cells.at(problem, cell, key, domain.value) {
-                    Some(narrower) => cell = narrower,
+                match specs.at(problem, spec, key, domain.value) {
+                    Some(narrower) => spec = narrower,
                     None => {
                         blocking = blocking.or(Some(&rules[0]));
                         continue;
@@ -186,17 +197,17 @@ impl Counts {
             }
             let (apart, Reverse(near)) = so_far.rank;
             let narrowed = DomainChoice {
-                cell,
+                spec,
                 most: so_far.most.min(domain.room as usize),
                 rank: (apart + domain.rank.0, Reverse(near + domain.rank.1.0)),
                 counted: so_far.counted || counted,
             };
             // What does not hold the pod holds it in no domain of a further key either.
-            if !only && !further.is_empty() && !(search.holds)(cells, cell) {
+            if !only && !further.is_empty() && !(search.holds)(specs, spec) {
                 search.refused.get_or_insert(narrowed);
                 continue;
             }
-            match self.choose(search, cells, further, narrowed) {
+            match self.choose(search, specs, further, narrowed) {
                 Ok(chosen) => return Ok(chosen),
                 Err(rule) => blocking = blocking.or(rule),
             }
@@ -204,20 +215,21 @@ impl Counts {
         Err(blocking)
     }
 
-    /// The domains that a cell can be in and that rules about one key leave open, the best first; or a rule that closes one.
+    /// The domains in which machines of a spec can be and that rules about one key leave open, the
+    /// best first; or a rule that closes one.
     fn open_domains<'p, 'r>(
         &mut self,
         problem: &'p Problem<'_>,
-        cells: &mut Cells,
+        specs: &mut MachineSpecs,
         rules: &'r [Rule],
-        cell: CellId,
+        spec: SpecId,
         key: Key,
         shape: usize,
     ) -> Result<BinaryHeap<Reverse<Domain<'p>>>, &'r Rule> {
         let least: SmallVec<[u32; 8]> =
-            rules.iter().map(|rule| self.least(problem, cells, rule)).collect();
+            rules.iter().map(|rule| self.least(problem, specs, rule)).collect();
         let (mut open, mut blocking) = (Vec::new(), &rules[0]);
-        for &value in cells.values(problem, cell, key) {
+        for &value in specs.values(problem, spec, key) {
             let (mut room, mut apart, mut near) = (ANY, 0, 0);
             for (rule, &least) in rules.iter().zip(&least) {
                 let tally = self.in_domain(rule.group, value);
@@ -243,9 +255,9 @@ impl Counts {
         }
         if (2..=PRICED).contains(&open.len()) {
             for Reverse(domain) in &mut open {
-                let there = cells.at(problem, cell, key, domain.value);
+                let there = specs.at(problem, spec, key, domain.value);
                 domain.price =
-                    there.map_or(i64::MAX, |there| cells.place_price(problem, there, shape));
+                    there.map_or(i64::MAX, |there| specs.place_price(problem, there, shape));
             }
         }
         if open.is_empty() { Err(blocking) } else { Ok(open.into()) }

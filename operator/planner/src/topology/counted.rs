@@ -15,12 +15,12 @@ use indexmap::IndexMap;
 use k8s_openapi::api::core::v1::Taint;
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
-use crate::cells::{CellId, Cells};
 use crate::compile::Problem;
 use crate::compile::shapes::ClassId;
 use crate::compile::taints::{Preferred, untolerated};
 use crate::id_set::{IdSet, inverse};
 use crate::intern::Key;
+use crate::machine_specs::{MachineSpecs, SpecId};
 use crate::requirements::{Requirements, ValueSet, overlap};
 
 use super::standing::{Standing, has_label};
@@ -73,7 +73,7 @@ struct ByType {
     indifferent: FixedBitSet,
     /// The labels that markets have.
     on_markets: FxHashSet<Key>,
-    /// The labels of which each type has one value: a type that meets both a cell and a term has one that both admit.
+    /// The labels of which each type has one value: a type that meets both a spec and a term has one that both admit.
     decided: FxHashSet<Key>,
 }
 
@@ -83,14 +83,14 @@ pub(crate) struct Counted {
     by_catalog: FxHashMap<usize, Arc<ByType>>,
     /// By pool: the classes that tolerate its taints.
     tolerating: FxHashMap<usize, Arc<FixedBitSet>>,
-    /// By what a cell tells of a label, if that is little: the terms that it does not certainly meet.
+    /// By what a spec tells of a label, if that is little: the terms that it does not certainly meet.
     unmet: FxHashMap<(Key, ValueSet, usize, FixedBitSet), Arc<FixedBitSet>>,
-    /// By cell and the types there that hold a pod: the groups that count it.
-    in_cells: FxHashMap<(CellId, FixedBitSet), Arc<FixedBitSet>>,
+    /// By spec and the types there that hold a pod: the groups that count it.
+    in_specs: FxHashMap<(SpecId, FixedBitSet), Arc<FixedBitSet>>,
     known: FxHashSet<Arc<FixedBitSet>>,
 }
 
-/// What a cell says about a label.
+/// What a spec says about a label.
 struct SpecLabel<'c> {
     key: Key,
     catalog: usize,
@@ -231,7 +231,7 @@ impl Column {
 impl ByType {
     fn new(
         problem: &Problem<'_>,
-        cells: &mut Cells,
+        specs: &mut MachineSpecs,
         conditions: &Conditions,
         catalog: usize,
     ) -> Self {
@@ -245,7 +245,7 @@ impl ByType {
             if required.iter().all(|(key, _)| !table.keys.contains(&key)) {
                 indifferent.insert(id);
             } else {
-                types.push((id, cells.meeting(problem, catalog, class, term).clone().into()));
+                types.push((id, specs.meeting(problem, catalog, class, term).clone().into()));
             }
         }
         let met = inverse(types.iter().map(|(id, types)| (*id, types)), table.len());
@@ -272,26 +272,26 @@ impl ByType {
 }
 
 impl Counted {
-    /// The groups that count a pod on machines of a cell, from the types there that hold it.
-    pub(super) fn in_cell(
+    /// The groups that count a pod on machines of a spec, from the types there that hold it.
+    pub(super) fn in_spec(
         problem: &Problem<'_>,
-        cells: &mut Cells,
-        cell: CellId,
+        specs: &mut MachineSpecs,
+        spec: SpecId,
         types: FixedBitSet,
     ) -> Arc<FixedBitSet> {
-        let asked = (cell, types);
-        if let Some(known) = cells.counted.in_cells.get(&asked) {
+        let asked = (spec, types);
+        if let Some(known) = specs.counted.in_specs.get(&asked) {
             return Arc::clone(known);
         }
         let conditions = &problem.rules.conditions;
         let (template, requirements) =
-            (cells[cell].template, Arc::clone(&cells[cell].requirements));
+            (specs[spec].template, Arc::clone(&specs[spec].requirements));
         let catalog = problem.templates[template].catalog;
-        let by_type = match cells.counted.by_catalog.get(&catalog) {
+        let by_type = match specs.counted.by_catalog.get(&catalog) {
             Some(known) => Arc::clone(known),
             None => {
-                let made = Arc::new(ByType::new(problem, cells, conditions, catalog));
-                cells.counted.by_catalog.insert(catalog, Arc::clone(&made));
+                let made = Arc::new(ByType::new(problem, specs, conditions, catalog));
+                specs.counted.by_catalog.insert(catalog, Arc::clone(&made));
                 made
             }
         };
@@ -299,7 +299,7 @@ impl Counted {
         let mut met = conditions.all_terms();
         for (key, column) in &conditions.columns {
             let on_markets = by_type.on_markets.contains(key);
-            let markets = if on_markets { cells[cell].markets.clone() } else { FixedBitSet::new() };
+            let markets = if on_markets { specs[spec].markets.clone() } else { FixedBitSet::new() };
             // That pods do without a label does not define it.
             let is_defined = problem.templates[template].requirements.get(*key).is_some()
                 || problem.catalogs[catalog].keys.contains(key);
@@ -314,7 +314,7 @@ impl Counted {
                 Some(told) => told,
             };
             let label = SpecLabel { key: *key, catalog, admits: told, markets };
-            cells.counted.keep(problem, column, &label, &mut met);
+            specs.counted.keep(problem, column, &label, &mut met);
         }
         if asked.1.is_clear() {
             met.intersect_with(&by_type.indifferent);
@@ -324,19 +324,19 @@ impl Counted {
         }
         let affine = conditions.classes_of(&met);
         let pool = problem.templates[template].pool;
-        let tolerating = cells.counted.tolerating.entry(pool).or_insert_with(|| {
+        let tolerating = specs.counted.tolerating.entry(pool).or_insert_with(|| {
             let taints = &problem.snapshot.node_pools[pool].template.taints;
             Arc::new(conditions.tolerating(problem, taints))
         });
         let tolerating = Arc::clone(tolerating);
-        let has = &mut |key| has_label(problem, cells, cell, &asked.1, key) == Standing::Counts;
+        let has = &mut |key| has_label(problem, specs, spec, &asked.1, key) == Standing::Counts;
         let groups = conditions.groups(problem.rules.groups.len(), has, &affine, &tolerating);
-        let groups = share(&mut cells.counted.known, groups);
-        cells.counted.in_cells.insert(asked, Arc::clone(&groups));
+        let groups = share(&mut specs.counted.known, groups);
+        specs.counted.in_specs.insert(asked, Arc::clone(&groups));
         groups
     }
 
-    /// Takes out the terms that machines of a cell don't certainly meet, as far as a label is concerned. What the types say of it is another matter.
+    /// Takes out the terms that machines of a spec don't certainly meet, as far as a label is concerned. What the types say of it is another matter.
     fn keep(
         &mut self,
         problem: &Problem<'_>,

@@ -11,9 +11,9 @@ use super::occupants::Occupants;
 use super::standing::{Place, is_labelled};
 use super::tallies::{Domain, Tallies, Tally};
 use super::{Group, Kind, Rule};
-use crate::cells::{CellId, Cells};
 use crate::compile::Problem;
 use crate::intern::{Key, Value};
+use crate::machine_specs::{MachineSpecs, SpecId};
 use crate::plan::Exclusion;
 use crate::snapshot::Placement;
 
@@ -99,19 +99,19 @@ impl Counts {
     pub(crate) fn add_on_claim(
         &mut self,
         problem: &Problem<'_>,
-        cells: &mut Cells,
+        specs: &mut MachineSpecs,
         shape: usize,
         claim: usize,
-        cell: CellId,
+        spec: SpecId,
         n: usize,
     ) {
         let by = i32::try_from(n).unwrap_or(i32::MAX);
         let rules = &problem.rules;
-        let mut place = Place::new(cell, shape);
+        let mut place = Place::new(spec, shape);
         for &key in &rules.crowding[shape] {
-            if let [domain] = *cells.values(problem, cell, key) {
-                let types = place.types(problem, cells).clone();
-                let groups = Counted::in_cell(problem, cells, cell, types);
+            if let [domain] = *specs.values(problem, spec, key) {
+                let types = place.types(problem, specs).clone();
+                let groups = Counted::in_spec(problem, specs, spec, types);
                 self.count(rules, Change::SelectedBy { groups, shape, key, domain, by });
             }
         }
@@ -120,20 +120,20 @@ impl Counts {
         for family in rules.counting[shape].iter() {
             let about = &rules.families[family].about;
             if known.is_none_or(|(key, _)| key != about.key) {
-                let only = match *cells.values(problem, cell, about.key) {
+                let only = match *specs.values(problem, spec, about.key) {
                     [domain] => Some(domain),
                     _ => None,
                 };
                 known = Some((about.key, only));
             }
             match known {
-                Some((_, Some(domain))) if about.counts_in(problem, cells, &mut place) => {
+                Some((_, Some(domain))) if about.counts_in(problem, specs, &mut place) => {
                     self.count(rules, Change::Selected { shape, family, domain, by });
                 }
                 // The pod will be in some domain, so none that wants to be near it is the first of its kind.
                 Some((_, None))
                     if about.counts == Counting::Near
-                        && is_labelled(problem, &cells[cell], about.key) =>
+                        && is_labelled(problem, &specs[spec], about.key) =>
                 {
                     self.count(rules, Change::Somewhere { shape, family, by });
                 }
@@ -141,7 +141,7 @@ impl Counts {
             }
         }
         for (group, key) in rules.closing(shape) {
-            if let [domain] = *cells.values(problem, cell, key) {
+            if let [domain] = *specs.values(problem, spec, key) {
                 self.count(rules, Change::Carrying { group, domain, by });
             }
         }
@@ -160,19 +160,19 @@ impl Counts {
     pub(crate) fn allow_on_machine(
         &mut self,
         problem: &Problem<'_>,
-        cells: &mut Cells,
+        specs: &mut MachineSpecs,
         shape: usize,
         machine: usize,
     ) -> bool {
         let (preferences, _) = problem.rules.preferences(shape);
-        self.room_on_machine(problem, cells, shape, preferences, machine) > 0
+        self.room_on_machine(problem, specs, shape, preferences, machine) > 0
     }
 
     /// How many pods of a shape may go on a machine, of which only so many preferences are dropped.
     pub(crate) fn room_on_machine(
         &mut self,
         problem: &Problem<'_>,
-        cells: &mut Cells,
+        specs: &mut MachineSpecs,
         shape: usize,
         dropped: usize,
         machine: usize,
@@ -185,7 +185,7 @@ impl Counts {
             let (rule, group) = (&rule, &problem.rules.groups[rule.group]);
             most = match problem.domains.of(group.key, machine) {
                 Some(value) => {
-                    let least = self.least(problem, cells, rule);
+                    let least = self.least(problem, specs, rule);
                     let tally = self.in_domain(rule.group, value);
                     most.min(self.room(problem, rule, tally, least))
                 }
@@ -222,7 +222,7 @@ impl Counts {
     pub(crate) fn open_positions(
         &mut self,
         problem: &Problem<'_>,
-        cells: &mut Cells,
+        specs: &mut MachineSpecs,
         shape: usize,
         dropped: usize,
     ) -> Option<FixedBitSet> {
@@ -239,7 +239,7 @@ impl Counts {
                 open_anyway = true;
                 continue;
             }
-            let least = self.least(problem, cells, rule);
+            let least = self.least(problem, specs, rule);
             let set = problem.domains.positions(group.key, unlabelled, |value| {
                 self.room(problem, rule, self.in_domain(rule.group, value), least) > 0
             });
@@ -308,11 +308,11 @@ impl Counts {
     pub(crate) fn domains_left(
         &mut self,
         problem: &Problem<'_>,
-        cells: &mut Cells,
+        specs: &mut MachineSpecs,
         rule: &Rule,
     ) -> Vec<Value> {
-        let least = self.least(problem, cells, rule);
-        let universe = self.universe(problem, cells, rule.group).domains;
+        let least = self.least(problem, specs, rule);
+        let universe = self.universe(problem, specs, rule.group).domains;
         let is_left = |&&domain: &&Value| {
             self.room(problem, rule, self.in_domain(rule.group, domain), least) > 0
         };
@@ -320,11 +320,16 @@ impl Counts {
     }
 
     /// The domains that the pods of a group could be in, ascending. Not for groups about hosts.
-    fn universe(&mut self, problem: &Problem<'_>, cells: &mut Cells, group: usize) -> Universe {
+    fn universe(
+        &mut self,
+        problem: &Problem<'_>,
+        specs: &mut MachineSpecs,
+        group: usize,
+    ) -> Universe {
         let rules = &problem.rules;
         let family = rules.groups[group].family;
         self.universes.resize(rules.families.len(), None);
-        let found = || rules.families[family].about.universe(problem, cells);
+        let found = || rules.families[family].about.universe(problem, specs);
         self.universes[family].get_or_insert_with(found).clone()
     }
 
@@ -332,7 +337,7 @@ impl Counts {
     pub(super) fn is_open(
         &mut self,
         problem: &Problem<'_>,
-        cells: &mut Cells,
+        specs: &mut MachineSpecs,
         rule: &Rule,
     ) -> bool {
         let group = &problem.rules.groups[rule.group];
@@ -340,18 +345,23 @@ impl Counts {
         is_spread
             && !group.host
             && rule.carried
-            && self.universe(problem, cells, rule.group).is_open
+            && self.universe(problem, specs, rule.group).is_open
     }
 
     /// The smallest count of any domain that the pods of a spread group could be in.
-    pub(super) fn least(&mut self, problem: &Problem<'_>, cells: &mut Cells, rule: &Rule) -> u32 {
+    pub(super) fn least(
+        &mut self,
+        problem: &Problem<'_>,
+        specs: &mut MachineSpecs,
+        rule: &Rule,
+    ) -> u32 {
         let group = &problem.rules.groups[rule.group];
         let Kind::Spread { min_domains, .. } = group.kind else { return 0 };
         // There is always one more host.
         if group.host || !rule.carried {
             return 0;
         }
-        let Universe { domains, is_open } = self.universe(problem, cells, rule.group);
+        let Universe { domains, is_open } = self.universe(problem, specs, rule.group);
         let few = |least: i32| i64::try_from(domains.len()).is_ok_and(|n| n < i64::from(least));
         if is_open || min_domains.is_some_and(few) {
             return 0;

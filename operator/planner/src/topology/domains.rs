@@ -6,10 +6,10 @@ use fixedbitset::FixedBitSet;
 use rustc_hash::FxHashMap;
 
 use super::Rules;
-use crate::cells::{CellId, Cells};
 use crate::compile::Problem;
 use crate::compile::types::NOT_FOR_SALE;
 use crate::intern::{Key, Value};
+use crate::machine_specs::{MachineSpecs, SpecId};
 use crate::requirements::ValueSet;
 use crate::snapshot::Operator;
 
@@ -135,49 +135,49 @@ fn label(problem: &Problem<'_>, key: Key, machine: usize) -> Option<Value> {
     problem.machines.label(machine, key).or_else(promised)
 }
 
-/// Whether machines of a cell do without a label, as far as can be told: their types say nothing of it, nor does their NodePool, unless that it does not exist, and no
+/// Whether machines of a spec do without a label, as far as can be told: their types say nothing of it, nor does their NodePool, unless that it does not exist, and no
 /// machine of the NodePool has it. Where one has, somebody else labels them, and nobody knows how.
-pub(super) fn lacks(problem: &Problem<'_>, cells: &mut Cells, id: CellId, key: Key) -> bool {
-    let template = cells[id].template;
+pub(super) fn lacks(problem: &Problem<'_>, specs: &mut MachineSpecs, id: SpecId, key: Key) -> bool {
+    let template = specs[id].template;
     let told = problem.templates[template].requirements.get(key);
     let free = |set: &ValueSet| set.admits_absence();
     told.is_none_or(|set| set.operator() == Operator::DoesNotExist)
-        && cells[id].requirements.get(key).is_none_or(free)
-        && cells.values(problem, id, key).is_empty()
+        && specs[id].requirements.get(key).is_none_or(free)
+        && specs.values(problem, id, key).is_empty()
         && !problem.domains.are_labelled(key, template)
 }
 
-/// The values of a label that machines of a cell can have.
-pub(crate) fn cell_values(
+/// The values of a label that machines of a spec can have.
+pub(crate) fn spec_values(
     problem: &Problem<'_>,
-    cells: &Cells,
-    id: CellId,
+    specs: &MachineSpecs,
+    id: SpecId,
     key: Key,
 ) -> Vec<Value> {
-    let cell = &cells[id];
-    let table = &problem.catalogs[problem.templates[cell.template].catalog];
-    if !table.keys.contains(&key) && cell.requirements.get(key).is_none() {
+    let spec = &specs[id];
+    let table = &problem.catalogs[problem.templates[spec.template].catalog];
+    if !table.keys.contains(&key) && spec.requirements.get(key).is_none() {
         return Vec::new();
     }
     let admitted = |value: &&Value| {
-        cell.requirements.get(key).is_none_or(|set| set.has(**value, &problem.symbols))
+        spec.requirements.get(key).is_none_or(|set| set.has(**value, &problem.symbols))
     };
     let mut values = BTreeSet::new();
-    for market in cell.markets.ones() {
+    for market in spec.markets.ones() {
         let listed = table.markets[market].requirements.get(key).and_then(ValueSet::listed);
         let Some(listed) = listed else { continue };
-        if cell.types.ones().any(|kind| table.prices(kind)[market] != NOT_FOR_SALE) {
+        if spec.types.ones().any(|kind| table.prices(kind)[market] != NOT_FOR_SALE) {
             values.extend(listed.iter().filter(admitted));
         }
     }
     if values.is_empty() {
-        for kind in cell.types.ones() {
+        for kind in spec.types.ones() {
             let listed = table.requirements[kind].get(key).and_then(ValueSet::listed);
             values.extend(listed.into_iter().flatten().filter(admitted));
         }
     }
     if values.is_empty() {
-        let listed = cell.requirements.get(key).and_then(ValueSet::listed);
+        let listed = spec.requirements.get(key).and_then(ValueSet::listed);
         values.extend(listed.into_iter().flatten());
     }
     values.into_iter().collect()

@@ -1,9 +1,9 @@
 //! Spread constraints that say how many pods each domain gets, whatever a plan does.
 
 use super::{Counts, Kind, Rules};
-use crate::cells::Cells;
 use crate::compile::Problem;
 use crate::intern::{Key, Value};
+use crate::machine_specs::MachineSpecs;
 
 /// A required spread constraint over other domains than hosts, which only the pods of one shape can still change.
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ impl Rules {
     pub(crate) fn evenly(
         &self,
         problem: &Problem<'_>,
-        cells: &mut Cells,
+        specs: &mut MachineSpecs,
         counts: &Counts,
         shape: usize,
         placed: &dyn Fn(usize) -> bool,
@@ -36,7 +36,7 @@ impl Rules {
                 continue;
             }
             let there = |value: Value| counts.in_domain(rule.group, value).selected;
-            let universe = self.families[group.family].about.universe(problem, cells);
+            let universe = self.families[group.family].about.universe(problem, specs);
             let domains: Vec<(Value, u32)> =
                 universe.domains.iter().map(|&value| (value, there(value))).collect();
             let few = |least: i32| i64::try_from(domains.len()).is_ok_and(|n| n < i64::from(least));

@@ -7,9 +7,9 @@
 use fixedbitset::FixedBitSet;
 use rustc_hash::FxHashMap;
 
-use crate::cells::Cells;
 use crate::compile::Problem;
 use crate::intern::Key;
+use crate::machine_specs::MachineSpecs;
 
 /// So many pods and NodePools are compared at most; beyond that every machine may come.
 const QUESTIONS: usize = 1 << 16;
@@ -28,32 +28,32 @@ impl Expected {
     /// Whether a machine of a template may come. Where it's asked because the template leaves a label open, pods with a rule about that label get none.
     pub(super) fn has(
         problem: &Problem<'_>,
-        cells: &mut Cells,
+        specs: &mut MachineSpecs,
         template: usize,
         left_open: Option<Key>,
     ) -> bool {
-        if let Some(&known) = cells.expected.known.get(&(template, left_open)) {
+        if let Some(&known) = specs.expected.known.get(&(template, left_open)) {
             return known;
         }
-        let base = cells.base(problem, template);
-        let shapes = cells.expected.shapes.take().unwrap_or_else(|| shapes(problem));
+        let base = specs.base(problem, template);
+        let shapes = specs.expected.shapes.take().unwrap_or_else(|| shapes(problem));
         let compiled = &problem.templates[template];
-        let mut types = cells[base].types.clone();
+        let mut types = specs[base].types.clone();
         let mut asked = 0;
-        let has = cells.expected.questions >= QUESTIONS
+        let has = specs.expected.questions >= QUESTIONS
             || shapes.iter().any(|&shape| {
                 asked += 1;
                 let about = |key| problem.rules.about(shape, key).next().is_some();
                 if left_open.is_some_and(about)
-                    || !cells.may_join(problem, base, problem.shapes[shape].class)
+                    || !specs.may_join(problem, base, problem.shapes[shape].class)
                 {
                     return false;
                 }
-                types.clone_from(&cells[base].types);
+                types.clone_from(&specs[base].types);
                 compiled.fitting.keep(&mut types, &problem.shapes[shape].requests);
                 !types.is_clear()
             });
-        let expected = &mut cells.expected;
+        let expected = &mut specs.expected;
         expected.questions += asked;
         expected.shapes = Some(shapes);
         expected.known.insert((template, left_open), has);

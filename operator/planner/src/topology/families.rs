@@ -10,12 +10,12 @@ use smallvec::SmallVec;
 
 use super::expected::Expected;
 use super::standing::{Place, Standing, has_label, is_labelled};
-use crate::cells::{CellId, Cells};
 use crate::compile::shapes::ClassId;
 use crate::compile::taints::{Preferred, untolerated};
 use crate::compile::{Problem, machine_meets};
 use crate::id_set::IdSet;
 use crate::intern::{Key, Value};
+use crate::machine_specs::{MachineSpecs, SpecId};
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -64,26 +64,26 @@ impl About {
         (!honor_affinity || affine()) && (!honor_taints || tolerated())
     }
 
-    /// Whether pods of a shape on machines of a cell count: all types there that hold one meet what the rule's own pods require. Where some do,
-    /// [`super::standing`] narrows the cell before pods come.
+    /// Whether pods of a shape on machines of a spec count: all types there that hold one meet what the rule's own pods require. Where some do,
+    /// [`super::standing`] narrows the spec before pods come.
     pub(super) fn counts_in(
         &self,
         problem: &Problem<'_>,
-        cells: &mut Cells,
+        specs: &mut MachineSpecs,
         place: &mut Place,
     ) -> bool {
         let Counting::Spread { class, honor_affinity, honor_taints } = self.counts else {
             return true;
         };
-        if self.has_keys(problem, cells, place) != Standing::Counts {
+        if self.has_keys(problem, specs, place) != Standing::Counts {
             return false;
         }
-        let cell = &cells[place.cell];
-        let pool = problem.templates[cell.template].pool;
+        let spec = &specs[place.spec];
+        let pool = problem.templates[spec.template].pool;
         let taints = &problem.snapshot.node_pools[pool].template.taints;
         let tolerations = &problem.classes[class].tolerations;
         (!honor_taints || untolerated(taints, tolerations, Preferred::Ignored).is_none())
-            && (!honor_affinity || place.standing(problem, cells, class) == Standing::Counts)
+            && (!honor_affinity || place.standing(problem, specs, class) == Standing::Counts)
     }
 
     /// The class of pods that it asks for.
@@ -112,16 +112,16 @@ impl About {
         }
     }
 
-    /// Whether a machine of a cell that holds a pod has all topology keys of the pods that carry the rule.
+    /// Whether a machine of a spec that holds a pod has all topology keys of the pods that carry the rule.
     pub(super) fn has_keys(
         &self,
         problem: &Problem<'_>,
-        cells: &mut Cells,
+        specs: &mut MachineSpecs,
         place: &mut Place,
     ) -> Standing {
         let mut all = Standing::Counts;
         for key in self.others(problem) {
-            match place.has(problem, cells, key) {
+            match place.has(problem, specs, key) {
                 Standing::Counts => {}
                 Standing::Open => all = Standing::Open,
                 Standing::DoesNot => return Standing::DoesNot,
@@ -130,10 +130,10 @@ impl About {
         all
     }
 
-    /// Whether some machine of a cell may have them.
-    fn may_have_keys(&self, problem: &Problem<'_>, cells: &mut Cells, cell: CellId) -> bool {
-        let types = cells[cell].types.clone();
-        let mut has = |key| has_label(problem, cells, cell, &types, key) != Standing::DoesNot;
+    /// Whether some machine of a spec may have them.
+    fn may_have_keys(&self, problem: &Problem<'_>, specs: &mut MachineSpecs, spec: SpecId) -> bool {
+        let types = specs[spec].types.clone();
+        let mut has = |key| has_label(problem, specs, spec, &types, key) != Standing::DoesNot;
         self.others(problem).all(&mut has)
     }
 
@@ -143,7 +143,7 @@ impl About {
     }
 
     /// The domains that the pods of a rule could be in: those of machines that exist, and those that can be launched, for these pods or for others.
-    pub(super) fn universe(&self, problem: &Problem<'_>, cells: &mut Cells) -> Universe {
+    pub(super) fn universe(&self, problem: &Problem<'_>, specs: &mut MachineSpecs) -> Universe {
         let mut domains = BTreeSet::new();
         for &machine in &problem.machines.order {
             if let Some(value) = problem.domains.of(self.key, machine)
@@ -155,29 +155,29 @@ impl About {
         }
         let mut is_open = false;
         for template in 0..problem.templates.len() {
-            for cell in self.cells(problem, cells, template) {
-                if !self.may_have_keys(problem, cells, cell) {
+            for spec in self.specs(problem, specs, template) {
+                if !self.may_have_keys(problem, specs, spec) {
                     continue;
                 }
-                let values = cells.values(problem, cell, self.key);
+                let values = specs.values(problem, spec, self.key);
                 domains.extend(values.iter().copied());
                 is_open |= values.is_empty()
                     && matches!(self.counts, Counting::Spread { .. })
-                    && is_labelled(problem, &cells[cell], self.key)
-                    && Expected::has(problem, cells, template, Some(self.key));
+                    && is_labelled(problem, &specs[spec], self.key)
+                    && Expected::has(problem, specs, template, Some(self.key));
             }
         }
         Universe { domains: domains.into_iter().collect(), is_open }
     }
 
-    /// The cells of a template's machines that may come and then count.
-    fn cells(
+    /// The specs of a template's machines that may come and then count.
+    fn specs(
         &self,
         problem: &Problem<'_>,
-        cells: &mut Cells,
+        specs: &mut MachineSpecs,
         template: usize,
-    ) -> SmallVec<[CellId; 2]> {
-        let base = cells.base(problem, template);
+    ) -> SmallVec<[SpecId; 2]> {
+        let base = specs.base(problem, template);
         let Some(class) = self.class() else { return SmallVec::from_slice(&[base]) };
         let (honors_affinity, honors_taints) = self.honors();
         let compiled = &problem.classes[class];
@@ -185,8 +185,8 @@ impl About {
         let taints = &problem.snapshot.node_pools[pool].template.taints;
         let tolerates = || untolerated(taints, &compiled.tolerations, Preferred::Ignored).is_none();
         if honors_taints && !tolerates()
-            || !cells.may_join(problem, base, class)
-                && !Expected::has(problem, cells, template, None)
+            || !specs.may_join(problem, base, class)
+                && !Expected::has(problem, specs, template, None)
         {
             return SmallVec::new();
         }
@@ -194,7 +194,7 @@ impl About {
             return SmallVec::from_slice(&[base]);
         }
         let terms = 0..compiled.required.len();
-        terms.filter_map(|term| cells.requiring(problem, template, class, term)).collect()
+        terms.filter_map(|term| specs.requiring(problem, template, class, term)).collect()
     }
 }
 

@@ -10,12 +10,12 @@ use smallvec::SmallVec;
 
 use super::Rules;
 use super::families::{About, Counting};
-use crate::cells::{Cell, CellId, Cells};
 use crate::compile::Problem;
 use crate::compile::shapes::{Class, ClassId};
 use crate::compile::types::TypeTable;
 use crate::id_set::IdSet;
 use crate::intern::{Key, Symbols};
+use crate::machine_specs::{MachineSpec, MachineSpecs, SpecId};
 use crate::requirements::{Requirements, ValueSet, overlap};
 use crate::snapshot::Operator;
 
@@ -37,26 +37,26 @@ pub(super) enum Standing {
     Open,
 }
 
-/// Where pods of a shape are to be counted: on machines of a cell.
+/// Where pods of a shape are to be counted: on machines of a spec.
 #[derive(Debug)]
 pub(super) struct Place {
-    pub(super) cell: CellId,
+    pub(super) spec: SpecId,
     shape: usize,
-    /// The cell's types that hold one, once somebody has asked.
+    /// The spec's types that hold one, once somebody has asked.
     types: Option<FixedBitSet>,
 }
 
 impl Place {
-    pub(super) fn new(cell: CellId, shape: usize) -> Self {
-        Self { cell, shape, types: None }
+    pub(super) fn new(spec: SpecId, shape: usize) -> Self {
+        Self { spec, shape, types: None }
     }
 
-    /// The cell's types that hold a pod.
-    pub(super) fn types(&mut self, problem: &Problem<'_>, cells: &Cells) -> &FixedBitSet {
+    /// The spec's types that hold a pod.
+    pub(super) fn types(&mut self, problem: &Problem<'_>, specs: &MachineSpecs) -> &FixedBitSet {
         self.types.get_or_insert_with(|| {
-            let cell = &cells[self.cell];
-            let mut types = cell.types.clone();
-            let fitting = &problem.templates[cell.template].fitting;
+            let spec = &specs[self.spec];
+            let mut types = spec.types.clone();
+            let fitting = &problem.templates[spec.template].fitting;
             fitting.keep(&mut types, &problem.shapes[self.shape].requests);
             types
         })
@@ -66,12 +66,12 @@ impl Place {
     pub(super) fn standing(
         &mut self,
         problem: &Problem<'_>,
-        cells: &mut Cells,
+        specs: &mut MachineSpecs,
         class: ClassId,
     ) -> Standing {
         let mut all = Standing::DoesNot;
         for term in 0..problem.classes[class].required.len() {
-            match self.meets(problem, cells, class, term) {
+            match self.meets(problem, specs, class, term) {
                 Standing::Counts => return Standing::Counts,
                 Standing::Open => all = Standing::Open,
                 Standing::DoesNot => {}
@@ -81,31 +81,36 @@ impl Place {
     }
 
     /// Whether a machine there has a label.
-    pub(super) fn has(&mut self, problem: &Problem<'_>, cells: &mut Cells, key: Key) -> Standing {
-        let cell = self.cell;
-        has_label(problem, cells, cell, self.types(problem, cells), key)
+    pub(super) fn has(
+        &mut self,
+        problem: &Problem<'_>,
+        specs: &mut MachineSpecs,
+        key: Key,
+    ) -> Standing {
+        let spec = self.spec;
+        has_label(problem, specs, spec, self.types(problem, specs), key)
     }
 
     fn meets(
         &mut self,
         problem: &Problem<'_>,
-        cells: &mut Cells,
+        specs: &mut MachineSpecs,
         class: ClassId,
         term: usize,
     ) -> Standing {
         let symbols = &problem.symbols;
         let required = &problem.classes[class].required[term];
-        if cells.compatible(problem, self.cell, required).is_err() {
+        if specs.compatible(problem, self.spec, required).is_err() {
             return Standing::DoesNot;
         }
-        let cell = &cells[self.cell];
-        let template = &problem.templates[cell.template];
+        let spec = &specs[self.spec];
+        let template = &problem.templates[spec.template];
         let table = &problem.catalogs[template.catalog];
         let (mut of_types, mut is_open) = (false, false);
         for (key, wanted) in required.iter() {
             let of_type = table.keys.contains(&key);
             of_types |= of_type;
-            let told = cell.requirements.get(key);
+            let told = spec.requirements.get(key);
             if told.is_some_and(|told| told.entails(wanted, symbols)) {
                 continue;
             }
@@ -115,7 +120,7 @@ impl Place {
                 continue;
             }
             let of_market = |market: usize| table.markets[market].requirements.get(key);
-            let mut met = cell
+            let mut met = spec
                 .markets
                 .ones()
                 .map(|market| of_market(market).is_none_or(|have| overlap(have, wanted, symbols)));
@@ -127,8 +132,8 @@ impl Place {
         }
         if of_types {
             let catalog = template.catalog;
-            let types = self.types(problem, cells);
-            let meeting = cells.meeting(problem, catalog, class, term);
+            let types = self.types(problem, specs);
+            let meeting = specs.meeting(problem, catalog, class, term);
             if meeting.is_disjoint(types) {
                 return Standing::DoesNot;
             }
@@ -138,33 +143,33 @@ impl Place {
     }
 }
 
-/// Whether machines of a cell get a label that no instance type has: their NodePool defines it, and no pod keeps it away.
-pub(super) fn is_labelled(problem: &Problem<'_>, cell: &Cell, key: Key) -> bool {
-    problem.templates[cell.template].requirements.get(key).is_some()
-        && cell.requirements.get(key).is_some_and(|set| set.operator() != Operator::DoesNotExist)
+/// Whether machines of a spec get a label that no instance type has: their NodePool defines it, and no pod keeps it away.
+pub(super) fn is_labelled(problem: &Problem<'_>, spec: &MachineSpec, key: Key) -> bool {
+    problem.templates[spec.template].requirements.get(key).is_some()
+        && spec.requirements.get(key).is_some_and(|set| set.operator() != Operator::DoesNotExist)
 }
 
-/// Whether a machine of a cell has a label, which is one of some types.
+/// Whether a machine of a spec has a label, which is one of some types.
 pub(super) fn has_label(
     problem: &Problem<'_>,
-    cells: &mut Cells,
-    id: CellId,
+    specs: &mut MachineSpecs,
+    id: SpecId,
     types: &FixedBitSet,
     key: Key,
 ) -> Standing {
-    let cell = &cells[id];
-    let catalog = problem.templates[cell.template].catalog;
+    let spec = &specs[id];
+    let catalog = problem.templates[spec.template].catalog;
     let table = &problem.catalogs[catalog];
     let certainly = |has| if has { Standing::Counts } else { Standing::DoesNot };
     if !table.keys.contains(&key) {
-        return certainly(is_labelled(problem, cell, key));
+        return certainly(is_labelled(problem, spec, key));
     }
     let of_market = |market: usize| table.markets[market].requirements.get(key).is_some();
-    if cell.markets.ones().all(of_market) {
+    if spec.markets.ones().all(of_market) {
         return Standing::Counts;
     }
-    let of_some = cell.markets.ones().any(of_market);
-    let labelled = cells.labelled(problem, catalog, key);
+    let of_some = spec.markets.ones().any(of_market);
+    let labelled = specs.labelled(problem, catalog, key);
     if types.is_subset(&labelled) {
         Standing::Counts
     } else if of_some || !types.is_disjoint(&labelled) {
@@ -239,45 +244,46 @@ fn names(term: &Requirements, symbols: &Symbols) -> Vec<(String, String)> {
     names
 }
 
-/// The cells that a machine may be narrowed to so that it's certain whether pods of a shape count there for a family: the one in which the pod costs least first. None
+/// The specs that a machine may be narrowed to so that it's certain whether pods of a shape count there for a family: the one in which the pod costs least first. None
 /// when it is certain already or can't be said.
 pub(super) fn certain(
     problem: &Problem<'_>,
-    cells: &mut Cells,
+    specs: &mut MachineSpecs,
     shape: usize,
-    cell: CellId,
+    spec: SpecId,
     family: usize,
-) -> SmallVec<[CellId; 4]> {
+) -> SmallVec<[SpecId; 4]> {
     let about = &problem.rules.families[family].about;
-    let mut found: SmallVec<[CellId; 4]> = SmallVec::new();
+    let mut found: SmallVec<[SpecId; 4]> = SmallVec::new();
     let Counting::Spread { honor_affinity, class, .. } = about.counts else { return found };
-    for (labelled, has_keys) in with_keys(problem, cells, shape, cell, about) {
+    for (labelled, has_keys) in with_keys(problem, specs, shape, spec, about) {
         if has_keys == Standing::DoesNot || !honor_affinity {
             found.push(labelled);
         } else {
-            found.extend(with_affinity(problem, cells, shape, labelled, class));
+            found.extend(with_affinity(problem, specs, shape, labelled, class));
         }
     }
-    if found.iter().all(|&narrower| narrower == cell) {
+    if found.iter().all(|&narrower| narrower == spec) {
         return SmallVec::new();
     }
-    found.sort_by_cached_key(|&cell| cells.place_price(problem, cell, shape));
-    found.retain(|cell| cells.place_price(problem, *cell, shape) < i64::MAX);
+    found.sort_by_cached_key(|&spec| specs.place_price(problem, spec, shape));
+    found.retain(|spec| specs.place_price(problem, *spec, shape) < i64::MAX);
     found
 }
 
-/// The cells in which it is certain whether machines have the further labels that a family asks for, or the one where it can't be said.
+/// The specs with which it is certain whether machines have the further labels that a family asks for, or the one where it can't be said.
 fn with_keys(
     problem: &Problem<'_>,
-    cells: &mut Cells,
+    specs: &mut MachineSpecs,
     shape: usize,
-    cell: CellId,
+    spec: SpecId,
     about: &About,
-) -> SmallVec<[(CellId, Standing); 4]> {
-    let standing =
-        |cells: &mut Cells, cell| about.has_keys(problem, cells, &mut Place::new(cell, shape));
-    let has_keys = standing(cells, cell);
-    let mut found: SmallVec<[(CellId, Standing); 4]> = SmallVec::new();
+) -> SmallVec<[(SpecId, Standing); 4]> {
+    let standing = |specs: &mut MachineSpecs, spec| {
+        about.has_keys(problem, specs, &mut Place::new(spec, shape))
+    };
+    let has_keys = standing(specs, spec);
+    let mut found: SmallVec<[(SpecId, Standing); 4]> = SmallVec::new();
     if has_keys == Standing::Open {
         let (mut all, mut one_less) = (Requirements::default(), Vec::new());
         for key in about.further_keys(problem).into_iter().take(KEYS) {
@@ -287,41 +293,41 @@ fn with_keys(
             one_less.push((without, Standing::DoesNot));
         }
         for (wanted, as_wanted) in std::iter::once((all, Standing::Counts)).chain(one_less) {
-            if let Ok(narrower) = cells.narrow(problem, cell, &wanted)
-                && standing(cells, narrower) == as_wanted
+            if let Ok(narrower) = specs.narrow(problem, spec, &wanted)
+                && standing(specs, narrower) == as_wanted
             {
                 found.push((narrower, as_wanted));
             }
         }
     }
     if found.is_empty() {
-        found.push((cell, has_keys));
+        found.push((spec, has_keys));
     }
     found
 }
 
-/// The cells in which it is certain whether a machine is one that pods of a class could use, or the one where it can't be said.
+/// The specs with which it is certain whether a machine is one that pods of a class could use, or the one where it can't be said.
 fn with_affinity(
     problem: &Problem<'_>,
-    cells: &mut Cells,
+    specs: &mut MachineSpecs,
     shape: usize,
-    cell: CellId,
+    spec: SpecId,
     class: ClassId,
-) -> SmallVec<[CellId; 4]> {
+) -> SmallVec<[SpecId; 4]> {
     let standing =
-        |cells: &mut Cells, cell| Place::new(cell, shape).standing(problem, cells, class);
-    let mut found: SmallVec<[CellId; 4]> = SmallVec::new();
-    if standing(cells, cell) == Standing::Open {
-        let mut keep = |cells: &mut Cells, wanted: &Requirements, as_wanted: Standing| {
-            if let Ok(narrower) = cells.narrow(problem, cell, wanted)
-                && standing(cells, narrower) == as_wanted
+        |specs: &mut MachineSpecs, spec| Place::new(spec, shape).standing(problem, specs, class);
+    let mut found: SmallVec<[SpecId; 4]> = SmallVec::new();
+    if standing(specs, spec) == Standing::Open {
+        let mut keep = |specs: &mut MachineSpecs, wanted: &Requirements, as_wanted: Standing| {
+            if let Ok(narrower) = specs.narrow(problem, spec, wanted)
+                && standing(specs, narrower) == as_wanted
                 && !found.contains(&narrower)
             {
                 found.push(narrower);
             }
         };
         for term in &problem.classes[class].required {
-            keep(cells, term, Standing::Counts);
+            keep(specs, term, Standing::Counts);
         }
         for term in &problem.classes[class].required {
             let mut parts: SmallVec<[(Key, &ValueSet); 4]> = term.iter().collect();
@@ -330,12 +336,12 @@ fn with_affinity(
                 let Some(outside) = set.outside() else { continue };
                 let mut wanted = Requirements::default();
                 wanted.add(key, outside, &problem.symbols);
-                keep(cells, &wanted, Standing::DoesNot);
+                keep(specs, &wanted, Standing::DoesNot);
             }
         }
     }
     if found.is_empty() {
-        found.push(cell);
+        found.push(spec);
     }
     found
 }

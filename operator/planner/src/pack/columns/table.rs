@@ -7,15 +7,15 @@ use smallvec::SmallVec;
 use super::super::knapsack::Row;
 use super::Candidate;
 use super::clusters::{Point, clusters};
-use crate::cells::{CellId, by_price, frontier};
 use crate::dual::{Deals, Item, Kind, Units, evaluate, exact};
+use crate::machine_specs::{SpecId, by_price, frontier};
 use crate::solver::{Demand, LaunchOption, Solver};
 
 /// So many clusters of rows are weighed at most: the work of a step is their square.
 const CLUSTERS: usize = 48;
 
-/// With more cells than this nothing is done.
-const CELLS: usize = 16;
+/// With more specs than this nothing is done.
+const SPECS: usize = 16;
 
 /// So many types of machines take part, those whose loads are worth most in the relaxation.
 const BINS: usize = 64;
@@ -31,7 +31,7 @@ const REVALUED: u64 = 200_000;
 
 /// A machine that loads may be for.
 pub(super) struct Bin {
-    pub(super) cell: CellId,
+    pub(super) spec: SpecId,
     /// By column that anybody uses.
     pub(super) net: SmallVec<[i64; 6]>,
     pub(super) room: [f64; 2],
@@ -70,8 +70,8 @@ pub(super) struct Table {
     pub(super) bins: Vec<Bin>,
 }
 
-/// What pods of one row have in common: the cell that they open machines in, class and variant, requests, and groups that keep them apart.
-type Alike = (CellId, usize, usize, SmallVec<[i64; 6]>, Vec<usize>);
+/// What pods of one row have in common: the spec that they open machines in, class and variant, requests, and groups that keep them apart.
+type Alike = (SpecId, usize, usize, SmallVec<[i64; 6]>, Vec<usize>);
 
 impl Table {
     /// Nothing when there is too much of it, or nothing to weigh.
@@ -90,33 +90,33 @@ impl Table {
             columns.iter().map(|&column| amounts[column]).collect()
         };
         let mut alike: BTreeMap<Alike, Vec<usize>> = BTreeMap::new();
-        let mut cells = Vec::new();
+        let mut specs = Vec::new();
         for part in parts {
             let demand = &demands[part.demand];
             let shape = &problem.shapes[demand.shape];
-            let LaunchOption::Feasible(_, cell) = demand.launch_option else { continue };
+            let LaunchOption::Feasible(_, spec) = demand.launch_option else { continue };
             let takes_part = demand.left() > 0
                 && shape.ports.is_empty()
                 && shape.requests[..2].iter().any(|&amount| amount > 0)
-                && !solver.cells[cell].requirements.has_min_values();
+                && !solver.specs[spec].requirements.has_min_values();
             if takes_part {
-                if !cells.contains(&cell) {
-                    cells.push(cell);
+                if !specs.contains(&spec) {
+                    specs.push(spec);
                 }
                 let requests = of(&shape.requests);
-                let key = (cell, shape.class, demand.variant, requests, part.groups.clone());
+                let key = (spec, shape.class, demand.variant, requests, part.groups.clone());
                 alike.entry(key).or_default().push(part.demand);
             }
         }
         // Ids depend on the order in which shapes come, that of demands does not.
         let mut alike: Vec<(Alike, Vec<usize>)> = alike.into_iter().collect();
         alike.sort_by_key(|(_, demands)| demands[0]);
-        if alike.is_empty() || cells.len() > CELLS {
+        if alike.is_empty() || specs.len() > SPECS {
             return None;
         }
         let mut bins = Vec::new();
-        for cell in cells {
-            bins.extend(bins_of(solver, cell, &alike, &of));
+        for spec in specs {
+            bins.extend(bins_of(solver, spec, &alike, &of));
         }
         let left: Vec<usize> = alike
             .iter()
@@ -284,9 +284,9 @@ fn clusters_of(alike: &[(Alike, Vec<usize>)], left: &[usize]) -> Vec<Vec<usize>>
     let mut classes = BTreeMap::new();
     let points: Vec<Point> = (0..alike.len())
         .map(|row| {
-            let (cell, class, variant, requests, groups) = &alike[row].0;
+            let (spec, class, variant, requests, groups) = &alike[row].0;
             let next = classes.len();
-            let key = (*cell, *class, *variant, &requests[2..], groups.is_empty());
+            let key = (*spec, *class, *variant, &requests[2..], groups.is_empty());
             let class = *classes.entry(key).or_insert(next);
             let of = amounts(row);
             let shares = [0, 1].map(|at| of[at] / f64::max(all[at], 1.0));
@@ -296,28 +296,28 @@ fn clusters_of(alike: &[(Alike, Vec<usize>)], left: &[usize]) -> Vec<Vec<usize>>
     clusters(&points, CLUSTERS)
 }
 
-/// The machines of a cell that hold pods of some rows.
+/// The machines of a spec that hold pods of some rows.
 #[expect(clippy::cast_precision_loss, reason = "a relaxation")]
 fn bins_of(
     solver: &mut Solver<'_, '_>,
-    cell: CellId,
+    spec: SpecId,
     alike: &[(Alike, Vec<usize>)],
     of: &dyn Fn(&[i64]) -> SmallVec<[i64; 6]>,
 ) -> Vec<Bin> {
     let problem = solver.problem;
-    let template = solver.cells[cell].template;
-    let mut allowed = solver.cells[cell].types.clone();
+    let template = solver.specs[spec].template;
+    let mut allowed = solver.specs[spec].types.clone();
     if solver.limits.restrict(problem, template, &mut allowed).is_err() {
         return Vec::new();
     }
-    // Pods that would open machines in other cells come along where they narrow nothing.
+    // Pods that would open machines of other specs come along where they narrow nothing.
     let admits = |&(own, class, variant, ..): &Alike| {
-        own == cell
-            || solver.cells[own].template == template
-                && solver.cells.keeps(problem, cell, class, variant)
+        own == spec
+            || solver.specs[own].template == template
+                && solver.specs.keeps(problem, spec, class, variant)
     };
     let admitted: Vec<bool> = alike.iter().map(|(row, _)| admits(row)).collect();
-    let current = &solver.cells[cell];
+    let current = &solver.specs[spec];
     let kinds = if allowed == current.types {
         current.frontier(problem).to_vec()
     } else {
@@ -332,7 +332,7 @@ fn bins_of(
         let rows: Vec<usize> = (0..alike.len()).filter(holds).collect();
         let room = [net[0].max(1) as f64, net[1].max(1) as f64];
         let price = current.price(kind).saturating_add(problem.policy.node_price.0).max(1) as f64;
-        Bin { cell, net, room, price, rows, clusters: Vec::new() }
+        Bin { spec, net, room, price, rows, clusters: Vec::new() }
     };
     kinds.into_iter().map(bin).filter(|bin| !bin.rows.is_empty()).collect()
 }

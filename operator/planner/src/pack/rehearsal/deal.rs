@@ -16,7 +16,7 @@ const COMPARED: usize = 100;
 pub(super) struct Row {
     /// By column that anybody uses.
     pub(super) requests: Vec<i64>,
-    /// The cells whose machines take them.
+    /// The specs whose machines take them.
     pub(super) takes: FixedBitSet,
     /// What a place costs where it is cheapest, in micro-dollars.
     pub(super) value: i64,
@@ -24,7 +24,7 @@ pub(super) struct Row {
 
 /// Machines that can be bought.
 pub(super) struct Kind {
-    /// The cell.
+    /// The spec.
     pub(super) group: usize,
     /// What pods may use, by column that anybody uses.
     pub(super) net: Vec<i64>,
@@ -210,7 +210,7 @@ impl Deal {
         sum
     }
 
-    /// What pods that go nowhere but to machines of a cell request together; of a single cell all.
+    /// What pods that go nowhere but to machines of a spec request together; of a single spec all.
     pub(super) fn need(&self, group: usize) -> Vec<i64> {
         let rows = self.queues[0].iter().map(|it| it.1);
         self.sum(rows.filter(|&row| {
@@ -219,7 +219,7 @@ impl Deal {
         }))
     }
 
-    /// Whether machines of a kind take all pods that go nowhere but to machines of its cell.
+    /// Whether machines of a kind take all pods that go nowhere but to machines of its spec.
     pub(super) fn holds_all(&self, kind: &Kind) -> bool {
         self.rows.iter().all(|row| {
             let elsewhere = !row.takes.contains(kind.group) || row.takes.count_ones(..) > 1;
@@ -227,7 +227,7 @@ impl Deal {
         })
     }
 
-    /// Whether pods go to no machines of cells after this one.
+    /// Whether pods go to no machines of specs after this one.
     pub(super) fn is_settled(&self, row: usize, group: usize) -> bool {
         self.rows[row].takes.ones().all(|at| at <= group)
     }

@@ -7,12 +7,12 @@ const TABLE: &str = include_str!("../../../../../docs/src/design/behaviours.md")
 
 /// Numbers and last columns of the table's lines.
 fn lines() -> Vec<(&'static str, &'static str)> {
-    let cells = TABLE.lines().filter_map(|line| {
+    let specs = TABLE.lines().filter_map(|line| {
         let (number, rest) = line.strip_prefix("| ")?.split_once(" | ")?;
         let (_, tests) = rest.trim_end_matches(" |").rsplit_once(" | ")?;
         (number != "No.").then_some((number, tests))
     });
-    cells.collect()
+    specs.collect()
 }
 
 /// What stands behind `fn` in a folder's sources.

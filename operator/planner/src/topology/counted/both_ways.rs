@@ -3,22 +3,22 @@
 use fixedbitset::FixedBitSet;
 
 use super::{Counted, OnMachines};
-use crate::cells::{CellId, Cells};
 use crate::compile::Problem;
+use crate::machine_specs::{MachineSpecs, SpecId};
 use crate::topology::families::About;
 use crate::topology::standing::Place;
 
-/// The groups that count pods of a shape on machines of a cell.
-pub(crate) fn in_cell(
+/// The groups that count pods of a shape on machines of a spec.
+pub(crate) fn in_spec(
     problem: &Problem<'_>,
-    cells: &mut Cells,
-    cell: CellId,
+    specs: &mut MachineSpecs,
+    spec: SpecId,
     shape: usize,
 ) -> [FixedBitSet; 2] {
-    let mut place = Place::new(cell, shape);
-    let each = groups(problem, |about| about.counts_in(problem, cells, &mut place));
-    let types = place.types(problem, cells).clone();
-    let all = Counted::in_cell(problem, cells, cell, types);
+    let mut place = Place::new(spec, shape);
+    let each = groups(problem, |about| about.counts_in(problem, specs, &mut place));
+    let types = place.types(problem, specs).clone();
+    let all = Counted::in_spec(problem, specs, spec, types);
     [each, FixedBitSet::clone(&all)]
 }
 

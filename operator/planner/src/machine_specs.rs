@@ -1,7 +1,8 @@
-//! Cells: a NodePool's template narrowed by the requirements of the pods that share a machine.
+//! Machine specs: a NodePool's template narrowed by the requirements of the pods that share a
+//! machine.
 //!
-//! A machine to come is in one cell at a time and moves to a narrower one with each pod that asks
-//! for more. Cells are interned: the instance types that meet a set of requirements, and what each
+//! A machine to come has one spec at a time and gets a narrower one with each pod that asks
+//! for more. Specs are interned: the instance types that meet a set of requirements, and what each
 //! costs then, are worked out once however many machines and pods arrive at it.
 
 mod stock;
@@ -20,25 +21,25 @@ use crate::intern::{Key, Value};
 use crate::plan::Exclusion;
 use crate::reasons::no_type;
 use crate::requirements::{Requirements, ValueSet};
-use crate::topology::{Counted, Expected, cell_values};
+use crate::topology::{Counted, Expected, spec_values};
 use stock::Stocks;
 pub(crate) use stock::{Stock, by_price, frontier};
 
-/// The number of cells from which on each owner gets at most [`SPARED`] more. Tenants choose the
-/// requirements of their pods, and each pod on a machine may narrow it to another cell: without a
+/// The number of specs from which on each owner gets at most [`SPARED`] more. Tenants choose the
+/// requirements of their pods, and each pod on a machine may narrow it to another spec: without a
 /// limit there would be pods × machines.
 pub(crate) const MOST: usize = 16_384;
 
-/// The same limit for the values that cells list, each counted for every cell that lists it: a pod
-/// may exclude thousands, and a cell excludes the values of all its pods.
+/// The same limit for the values that specs list, each counted for every spec that lists it: a pod
+/// may exclude thousands, and a spec excludes the values of all its pods.
 pub(crate) const VALUES: usize = 1 << 22;
 
-/// The number of additional cells of each class or template beyond these limits: its pods get a
+/// The number of additional specs of each class or template beyond these limits: its pods get a
 /// machine of their own, in a domain that their rules choose.
 pub(crate) const SPARED: u32 = 16;
 
-/// The size of the cache of [`Cells::join`]. Beyond it, as beyond [`MOST`], pods are placed only on
-/// machines that they do not narrow.
+/// The size of the cache of [`MachineSpecs::join`]. Beyond it, as beyond [`MOST`], pods are placed
+/// only on machines that they do not narrow.
 const JOINS: usize = 1 << 18;
 
 /// The number of alternatives of a pod that are considered for a quick answer to whether some
@@ -49,20 +50,20 @@ const GLANCES: usize = 16;
 /// them.
 const FEW_CLASSES: usize = 256;
 
-/// Index into the cells of [`Cells`], in the order of first use.
+/// Index into the specs of [`MachineSpecs`], in the order of first use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct CellId(u32);
+pub(crate) struct SpecId(u32);
 
 /// A template with additional requirements.
 #[derive(Clone, Debug)]
-pub(crate) struct Cell {
+pub(crate) struct MachineSpec {
     pub(crate) template: usize,
     pub(crate) requirements: Arc<Requirements>,
     stock: Arc<Stock>,
     owner: Option<Owner>,
 }
 
-/// The owner of a cell that is not shared: a template's own pods without requirements, or one
+/// The owner of a spec that is not shared: a template's own pods without requirements, or one
 /// class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Owner {
@@ -70,7 +71,7 @@ enum Owner {
     Class(ClassId),
 }
 
-impl std::ops::Deref for Cell {
+impl std::ops::Deref for MachineSpec {
     type Target = Stock;
 
     fn deref(&self) -> &Stock {
@@ -78,46 +79,46 @@ impl std::ops::Deref for Cell {
     }
 }
 
-/// The cell can't be narrowed for a pod. [`Cells::why_not`] computes the reason, which most callers
-/// do not need.
+/// The spec can't be narrowed for a pod. [`MachineSpecs::why_not`] computes the reason, which most
+/// callers do not need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shut;
 
-/// All cells that were used so far, and caches of what is computed for them.
+/// All specs that were used so far, and caches of what is computed for them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Cells {
-    list: Vec<Arc<Cell>>,
-    /// By template: the cell without further requirements.
-    bases: Vec<Option<CellId>>,
-    index: FxHashMap<(usize, Arc<Requirements>), CellId>,
+pub(crate) struct MachineSpecs {
+    list: Vec<Arc<MachineSpec>>,
+    /// By template: the spec without further requirements.
+    bases: Vec<Option<SpecId>>,
+    index: FxHashMap<(usize, Arc<Requirements>), SpecId>,
     stocks: Stocks,
     /// How many values they list.
     n_values: usize,
-    /// By owner: cells beyond [`MOST`] and [`VALUES`].
+    /// By owner: specs beyond [`MOST`] and [`VALUES`].
     spared: FxHashMap<Owner, u32>,
-    joins: FxHashMap<(CellId, ClassId, usize), Option<CellId>>,
-    domains: FxHashMap<(CellId, Key, Value), Option<CellId>>,
-    values: FxHashMap<(CellId, Key), Vec<Value>>,
-    places: FxHashMap<(CellId, usize), i64>,
+    joins: FxHashMap<(SpecId, ClassId, usize), Option<SpecId>>,
+    domains: FxHashMap<(SpecId, Key, Value), Option<SpecId>>,
+    values: FxHashMap<(SpecId, Key), Vec<Value>>,
+    places: FxHashMap<(SpecId, usize), i64>,
     /// By catalog and label.
     labelled: FxHashMap<(usize, Key), Arc<FixedBitSet>>,
     /// By catalog, class and term of what the class requires: the types that meet it.
     meeting: FxHashMap<(usize, ClassId, usize), Arc<FixedBitSet>>,
-    /// Cache: which spread constraints count pods on machines of which cells.
+    /// Cache: which spread constraints count pods on machines of which specs.
     pub(crate) counted: Counted,
     /// Cache: templates of which a machine could be launched for some pod.
     pub(crate) expected: Expected,
 }
 
-impl std::ops::Index<CellId> for Cells {
-    type Output = Cell;
+impl std::ops::Index<SpecId> for MachineSpecs {
+    type Output = MachineSpec;
 
-    fn index(&self, id: CellId) -> &Cell {
+    fn index(&self, id: SpecId) -> &MachineSpec {
         &self.list[id.0 as usize]
     }
 }
 
-impl Cells {
+impl MachineSpecs {
     /// How many there are.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
@@ -130,8 +131,8 @@ impl Cells {
         self.n_values
     }
 
-    /// The cell of a template's machine without pods.
-    pub(crate) fn base(&mut self, problem: &Problem<'_>, template: usize) -> CellId {
+    /// The spec of a template's machine without pods.
+    pub(crate) fn base(&mut self, problem: &Problem<'_>, template: usize) -> SpecId {
         if let Some(&Some(known)) = self.bases.get(template) {
             return known;
         }
@@ -145,66 +146,66 @@ impl Cells {
         base
     }
 
-    /// The cell of a machine after a pod of a class was added.
+    /// The spec of a machine after a pod of a class was added.
     pub(crate) fn join(
         &mut self,
         problem: &Problem<'_>,
-        cell: CellId,
+        spec: SpecId,
         class: ClassId,
         variant: usize,
-    ) -> Result<CellId, Shut> {
-        if let Some(known) = self.joins.get(&(cell, class, variant)) {
+    ) -> Result<SpecId, Shut> {
+        if let Some(known) = self.joins.get(&(spec, class, variant)) {
             return known.ok_or(Shut);
         }
-        let is_base = self.bases[self[cell].template] == Some(cell);
+        let is_base = self.bases[self[spec].template] == Some(spec);
         if !is_base && (self.are_many() || self.joins.len() >= JOINS) {
-            return if self.keeps(problem, cell, class, variant) { Ok(cell) } else { Err(Shut) };
+            return if self.keeps(problem, spec, class, variant) { Ok(spec) } else { Err(Shut) };
         }
         let compiled = &problem.classes[class];
         let wanted = compiled.variants.at(variant, &problem.symbols);
         // There may be as many NodePools as pods. What is seen at a glance is not remembered.
-        self.glance(problem, cell, class, &wanted).map_err(|_| Shut)?;
+        self.glance(problem, spec, class, &wanted).map_err(|_| Shut)?;
         let owner = is_base.then_some(Owner::Class(class));
-        let found = self.narrow_for(problem, cell, &wanted.requirements, owner);
-        self.joins.insert((cell, class, variant), found.ok());
+        let found = self.narrow_for(problem, spec, &wanted.requirements, owner);
+        self.joins.insert((spec, class, variant), found.ok());
         found
     }
 
-    /// Whether pods of a class leave the cell of a machine unchanged.
+    /// Whether pods of a class leave the spec of a machine unchanged.
     pub(crate) fn keeps(
         &self,
         problem: &Problem<'_>,
-        cell: CellId,
+        spec: SpecId,
         class: ClassId,
         variant: usize,
     ) -> bool {
         let wanted = problem.classes[class].variants.at(variant, &problem.symbols);
         let entailed = |(key, set)| {
-            let have = self[cell].requirements.get(key);
+            let have = self[spec].requirements.get(key);
             have.is_some_and(|have| have.entails(set, &problem.symbols))
         };
         wanted.requirements.iter().all(entailed)
-            && self.glance(problem, cell, class, &wanted).is_ok()
+            && self.glance(problem, spec, class, &wanted).is_ok()
     }
 
-    /// Whether a pod of a class narrows a machine in a cell, as far as that can be answered without
-    /// creating a cell; `None` if the cell does not admit it.
+    /// Whether a pod of a class narrows a machine of a spec, as far as that can be answered without
+    /// creating a spec; `None` if the spec does not admit it.
     pub(crate) fn narrows(
         &mut self,
         problem: &Problem<'_>,
-        cell: CellId,
+        spec: SpecId,
         class: ClassId,
         variant: usize,
     ) -> Option<bool> {
-        if problem.classes.len() <= FEW_CLASSES || self.joins.contains_key(&(cell, class, variant))
+        if problem.classes.len() <= FEW_CLASSES || self.joins.contains_key(&(spec, class, variant))
         {
-            return self.join(problem, cell, class, variant).ok().map(|joined| joined != cell);
+            return self.join(problem, spec, class, variant).ok().map(|joined| joined != spec);
         }
-        if self.keeps(problem, cell, class, variant) {
+        if self.keeps(problem, spec, class, variant) {
             return Some(false);
         }
         let wanted = problem.classes[class].variants.at(variant, &problem.symbols);
-        let may = !self.is_full(None) && self.glance(problem, cell, class, &wanted).is_ok();
+        let may = !self.is_full(None) && self.glance(problem, spec, class, &wanted).is_ok();
         may.then_some(true)
     }
 
@@ -212,26 +213,26 @@ impl Cells {
     pub(crate) fn joined(
         &mut self,
         problem: &Problem<'_>,
-        cell: CellId,
+        spec: SpecId,
         class: ClassId,
         variant: usize,
-    ) -> Option<CellId> {
-        self.join(problem, cell, class, variant).ok()
+    ) -> Option<SpecId> {
+        self.join(problem, spec, class, variant).ok()
     }
 
-    /// A quick check whether a machine in a cell may admit pods of a class. True if they have more
+    /// A quick check whether a machine of a spec may admit pods of a class. True if they have more
     /// alternatives than are considered.
-    pub(crate) fn may_join(&self, problem: &Problem<'_>, cell: CellId, class: ClassId) -> bool {
+    pub(crate) fn may_join(&self, problem: &Problem<'_>, spec: SpecId, class: ClassId) -> bool {
         let variants = &problem.classes[class].variants;
         let relaxed = variants.relaxed();
         let is_open = |variant| {
             let wanted = variants.at(variant, &problem.symbols);
-            self.glance(problem, cell, class, &wanted).is_ok()
+            self.glance(problem, spec, class, &wanted).is_ok()
         };
         relaxed.len() > GLANCES || relaxed.into_iter().any(is_open)
     }
 
-    /// The cell of a template's machines that meet one of the terms of what a class requires,
+    /// The spec of a template's machines that meet one of the terms of what a class requires,
     /// wherever volumes are and whatever taints it tolerates.
     pub(crate) fn requiring(
         &mut self,
@@ -239,23 +240,23 @@ impl Cells {
         template: usize,
         class: ClassId,
         term: usize,
-    ) -> Option<CellId> {
+    ) -> Option<SpecId> {
         let base = self.base(problem, template);
         let required = &problem.classes[class].required[term];
         self.narrow_for(problem, base, required, Some(Owner::Class(class))).ok()
     }
 
-    /// The first constraint that excludes a pod of a class from a cell; `None` if only the limit on
-    /// cells does.
+    /// The first constraint that excludes a pod of a class from a spec; `None` if only the limit on
+    /// specs does.
     pub(crate) fn why_not(
         &self,
         problem: &Problem<'_>,
-        id: CellId,
+        id: SpecId,
         class: ClassId,
         variant: usize,
     ) -> Option<Exclusion> {
         let wanted = problem.classes[class].variants.at(variant, &problem.symbols);
-        let cell = &self[id];
+        let spec = &self[id];
         let symbols = &problem.symbols;
         Some(match self.glance(problem, id, class, &wanted) {
             Err(Glance::Taint(taint)) => Exclusion::Taint {
@@ -270,27 +271,27 @@ impl Cells {
                     .get(key)
                     .map(|set| set.describe(symbols))
                     .unwrap_or_default(),
-                pool: cell
+                pool: spec
                     .requirements
                     .get(key)
                     .map_or_else(|| "not defined".to_owned(), |set| set.describe(symbols)),
             },
             Ok(()) if self.is_full(Some(Owner::Class(class))) => return None,
             Ok(()) => {
-                let mut requirements = (*cell.requirements).clone();
+                let mut requirements = (*spec.requirements).clone();
                 requirements.extend(&wanted.requirements, symbols);
-                let catalog = problem.templates[cell.template].catalog;
+                let catalog = problem.templates[spec.template].catalog;
                 let markets = markets_meeting(problem, catalog, &requirements);
-                no_type(problem, cell.template, &requirements, &markets, &cell.types)
+                no_type(problem, spec.template, &requirements, &markets, &spec.types)
             }
         })
     }
 
-    /// The taint or label that excludes a pod from a cell.
+    /// The taint or label that excludes a pod from a spec.
     fn glance<'p>(
         &self,
         problem: &'p Problem<'_>,
-        id: CellId,
+        id: SpecId,
         class: ClassId,
         wanted: &Variant<'_>,
     ) -> Result<(), Glance<'p>> {
@@ -303,31 +304,31 @@ impl Cells {
         self.compatible(problem, id, &wanted.requirements).map_err(Glance::Key)
     }
 
-    /// Whether a cell can meet `wanted`; the error is the first key that it can't.
+    /// Whether a spec can meet `wanted`; the error is the first key that it can't.
     pub(crate) fn compatible(
         &self,
         problem: &Problem<'_>,
-        id: CellId,
+        id: SpecId,
         wanted: &Requirements,
     ) -> Result<(), Key> {
-        let cell = &self[id];
+        let spec = &self[id];
         let symbols = &problem.symbols;
-        let defined = &problem.templates[cell.template].requirements;
+        let defined = &problem.templates[spec.template].requirements;
         let well_known = |key| problem.is_well_known(key);
         // What the pool itself defines decides whether a label will be there: that another pod can
         // do without it does not define it.
         defined
             .compatible(wanted, well_known, symbols)
-            .and_then(|()| cell.requirements.compatible(wanted, well_known, symbols))
+            .and_then(|()| spec.requirements.compatible(wanted, well_known, symbols))
     }
 
-    /// The cell narrowed by `wanted`.
+    /// The spec narrowed by `wanted`.
     pub(crate) fn narrow(
         &mut self,
         problem: &Problem<'_>,
-        id: CellId,
+        id: SpecId,
         wanted: &Requirements,
-    ) -> Result<CellId, Shut> {
+    ) -> Result<SpecId, Shut> {
         let owner = self[id].owner;
         self.narrow_for(problem, id, wanted, owner)
     }
@@ -335,18 +336,18 @@ impl Cells {
     fn narrow_for(
         &mut self,
         problem: &Problem<'_>,
-        id: CellId,
+        id: SpecId,
         wanted: &Requirements,
         owner: Option<Owner>,
-    ) -> Result<CellId, Shut> {
+    ) -> Result<SpecId, Shut> {
         if wanted.is_empty() {
             return Ok(id);
         }
         self.compatible(problem, id, wanted).map_err(|_| Shut)?;
-        let cell = &self.list[id.0 as usize];
-        let mut requirements = (*cell.requirements).clone();
+        let spec = &self.list[id.0 as usize];
+        let mut requirements = (*spec.requirements).clone();
         requirements.extend(wanted, &problem.symbols);
-        let key = (cell.template, Arc::new(requirements));
+        let key = (spec.template, Arc::new(requirements));
         if let Some(&known) = self.index.get(&key) {
             return Ok(known);
         }
@@ -355,7 +356,7 @@ impl Cells {
         }
         let keys = wanted.iter().map(|(key, _)| key);
         // What can't be had is remembered by whoever asked.
-        let stock = self.stocks.narrowed(problem, key.0, &key.1, keys, &cell.stock).ok_or(Shut)?;
+        let stock = self.stocks.narrowed(problem, key.0, &key.1, keys, &spec.stock).ok_or(Shut)?;
         Ok(self.add(key, stock, owner))
     }
 
@@ -364,7 +365,7 @@ impl Cells {
         self.list.len() >= MOST || self.n_values >= VALUES
     }
 
-    /// Whether an owner may create no more cells.
+    /// Whether an owner may create no more specs.
     fn is_full(&self, owner: Option<Owner>) -> bool {
         let spared = || owner.map_or(SPARED, |owner| self.spared.get(&owner).copied().unwrap_or(0));
         self.are_many() && spared() >= SPARED
@@ -375,54 +376,54 @@ impl Cells {
         key: (usize, Arc<Requirements>),
         stock: Arc<Stock>,
         owner: Option<Owner>,
-    ) -> CellId {
+    ) -> SpecId {
         if let Some(owner) = owner.filter(|_| self.are_many()) {
             *self.spared.entry(owner).or_insert(0) += 1;
         }
-        let id = CellId(u32::try_from(self.list.len()).expect("cells are counted"));
+        let id = SpecId(u32::try_from(self.list.len()).expect("specs are counted"));
         let (template, requirements) = (key.0, Arc::clone(&key.1));
         self.n_values += requirements.n_values();
-        self.list.push(Arc::new(Cell { template, requirements, stock, owner }));
+        self.list.push(Arc::new(MachineSpec { template, requirements, stock, owner }));
         self.index.insert(key, id);
         id
     }
 
-    /// The cell in which a label has one value, if there is any machine in it.
+    /// The spec narrowed to one value of a label, if any machine meets it.
     pub(crate) fn at(
         &mut self,
         problem: &Problem<'_>,
-        cell: CellId,
+        spec: SpecId,
         key: Key,
         value: Value,
-    ) -> Option<CellId> {
-        if let Some(&known) = self.domains.get(&(cell, key, value)) {
+    ) -> Option<SpecId> {
+        if let Some(&known) = self.domains.get(&(spec, key, value)) {
             return known;
         }
         let mut wanted = Requirements::default();
         wanted.add(key, ValueSet::one_of([value]), &problem.symbols);
-        let found = self.narrow(problem, cell, &wanted).ok();
-        self.domains.insert((cell, key, value), found);
+        let found = self.narrow(problem, spec, &wanted).ok();
+        self.domains.insert((spec, key, value), found);
         found
     }
 
-    /// What a place for a pod of a shape costs in a cell, in micro-dollars: its dominant share of
-    /// the type where that is cheapest.
-    pub(crate) fn place_price(&mut self, problem: &Problem<'_>, cell: CellId, shape: usize) -> i64 {
-        if let Some(&known) = self.places.get(&(cell, shape)) {
+    /// What a place for a pod of a shape costs on a machine of a spec, in micro-dollars: its
+    /// dominant share of the type where that is cheapest.
+    pub(crate) fn place_price(&mut self, problem: &Problem<'_>, spec: SpecId, shape: usize) -> i64 {
+        if let Some(&known) = self.places.get(&(spec, shape)) {
             return known;
         }
-        let price = share_price(problem, &self[cell], &problem.shapes[shape].requests, 0.0);
-        self.places.insert((cell, shape), price);
+        let price = share_price(problem, &self[spec], &problem.shapes[shape].requests, 0.0);
+        self.places.insert((spec, shape), price);
         price
     }
 
-    /// The values of a label that machines of a cell can have, sorted.
-    pub(crate) fn values(&mut self, problem: &Problem<'_>, cell: CellId, key: Key) -> &[Value] {
-        if !self.values.contains_key(&(cell, key)) {
-            let values = cell_values(problem, self, cell, key);
-            self.values.insert((cell, key), values);
+    /// The values of a label that machines of a spec can have, sorted.
+    pub(crate) fn values(&mut self, problem: &Problem<'_>, spec: SpecId, key: Key) -> &[Value] {
+        if !self.values.contains_key(&(spec, key)) {
+            let values = spec_values(problem, self, spec, key);
+            self.values.insert((spec, key), values);
         }
-        &self.values[&(cell, key)]
+        &self.values[&(spec, key)]
     }
 
     /// The types of a catalog that have a label.
@@ -437,11 +438,11 @@ impl Cells {
         Arc::clone(known.or_insert_with(|| Arc::new(stocks.labelled(problem, catalog, key))))
     }
 
-    /// Whether a label of machines of a cell has values that are known.
-    pub(crate) fn has_values(&self, problem: &Problem<'_>, cell: CellId, key: Key) -> bool {
-        match self.values.get(&(cell, key)) {
+    /// Whether a label of machines of a spec has values that are known.
+    pub(crate) fn has_values(&self, problem: &Problem<'_>, spec: SpecId, key: Key) -> bool {
+        match self.values.get(&(spec, key)) {
             Some(known) => !known.is_empty(),
-            None => !cell_values(problem, self, cell, key).is_empty(),
+            None => !spec_values(problem, self, spec, key).is_empty(),
         }
     }
 
@@ -461,14 +462,14 @@ impl Cells {
     }
 }
 
-/// Outcome of the quick check of a pod against a cell.
+/// Outcome of the quick check of a pod against a spec.
 enum Glance<'p> {
     Taint(&'p Taint),
     Key(Key),
 }
 
-/// What a request costs in a cell, in micro-dollars: its dominant share of the type where that is
-/// cheapest, and at least so much of a machine.
+/// What a request costs on a machine of a spec, in micro-dollars: its dominant share of the type
+/// where that is cheapest, and at least so much of a machine.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -476,18 +477,18 @@ enum Glance<'p> {
 )]
 pub(crate) fn share_price(
     problem: &Problem<'_>,
-    cell: &Cell,
+    spec: &MachineSpec,
     requests: &[i64],
     at_least: f64,
 ) -> i64 {
-    let template = &problem.templates[cell.template];
+    let template = &problem.templates[spec.template];
     let price = |&kind: &usize| {
         let shares = requests.iter().zip(template.net(kind)).filter(|(want, _)| **want > 0);
         let shares = shares.map(|(&want, &have)| want as f64 / have.max(1) as f64);
         let share = shares.fold(0.0, f64::max);
-        let each = cell.price(kind).saturating_add(problem.policy.node_price.0) as f64;
+        let each = spec.price(kind).saturating_add(problem.policy.node_price.0) as f64;
         (share <= 1.0).then_some(each * share.max(at_least))
     };
-    let least = cell.frontier(problem).iter().filter_map(price).fold(f64::INFINITY, f64::min);
+    let least = spec.frontier(problem).iter().filter_map(price).fold(f64::INFINITY, f64::min);
     if least.is_finite() { least.ceil() as i64 } else { i64::MAX }
 }

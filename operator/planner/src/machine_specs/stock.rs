@@ -1,8 +1,8 @@
-//! Stock of a cell: the instance types that can be launched, and their prices.
+//! Stock of a spec: the instance types that can be launched, and their prices.
 //!
-//! Whoever creates pods decides how many cells there are, so what a cell adds is small: a set of
+//! Whoever creates pods decides how many specs there are, so what a spec adds is small: a set of
 //! types. Prices and their order depend on the markets alone and are shared, the frontier is worked
-//! out when somebody asks for it, and cells in which the same can be bought have the same stock.
+//! out when somebody asks for it, and specs with which the same can be bought have the same stock.
 
 use std::sync::{Arc, OnceLock};
 
@@ -14,7 +14,7 @@ use crate::compile::types::{NOT_FOR_SALE, TypeTable};
 use crate::intern::{Key, Symbols};
 use crate::requirements::{Requirements, ValueSet, overlap};
 
-/// The types of a cell and their prices; cells with equal types and markets share it.
+/// The types of a spec and their prices; specs with equal types and markets share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Stock {
     /// Types that meet the requirements and have an available offering.
