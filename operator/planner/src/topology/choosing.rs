@@ -43,18 +43,20 @@ struct Domain<'p> {
 }
 
 /// What a search for domains is about.
-struct Search<'s, 'p, 'a> {
+struct Search<'s, 'p, 'a, 'r> {
     problem: &'p Problem<'a>,
     shape: usize,
     /// Whether machines of a spec would do.
     holds: &'s mut dyn FnMut(&MachineSpecs, SpecId) -> bool,
     /// The best choice that the rules leave and that would not do.
     refused: Option<DomainChoice>,
+    /// The first rule that closed all domains of machines that would do.
+    closed_by: Option<&'r Rule>,
     /// How many domains may still be tried.
     left: usize,
 }
 
-impl Search<'_, '_, '_> {
+impl Search<'_, '_, '_, '_> {
     /// The narrower spec with which it is certain for all of some families whether they count the
     /// pod there, if machines of it would do.
     fn settle(
@@ -118,7 +120,8 @@ impl Counts {
         let mut by_key: SmallVec<[&[Rule]; 4]> =
             rules.chunk_by(|a, b| groups[a.group].key == groups[b.group].key).collect();
         let tries = (TRIES / problem.templates.len().max(1)).clamp(LEAST_TRIES, MOST_TRIES);
-        let mut search = Search { problem, shape, holds, refused: None, left: tries };
+        let mut search =
+            Search { problem, shape, holds, refused: None, closed_by: None, left: tries };
         let free = DomainChoice { spec, most: ANY as usize, rank: (0, Reverse(0)), counted: false };
         let mut chosen = self.choose(&mut search, specs, &by_key, free);
         if chosen.is_err() && search.left == 0 {
@@ -130,10 +133,11 @@ impl Counts {
             search.left = tries;
             chosen = self.choose(&mut search, specs, &by_key, free);
         }
-        chosen.or_else(|rule| match search.refused {
+        // Where a machine would do but for a rule, it is the rule that keeps the pod waiting.
+        chosen.or_else(|rule| match search.refused.filter(|_| search.closed_by.is_none()) {
             Some(refused) => Ok(refused),
             None => {
-                let rule = rule.or(rules.first()).expect("a rule was there");
+                let rule = search.closed_by.or(rule).or(rules.first()).expect("a rule was there");
                 let is_known = specs.has_values(problem, spec, groups[rule.group].key)
                     && !self.is_open(problem, specs, rule);
                 Err(if is_known { failed(problem, rule) } else { unknown(problem, rule) })
@@ -144,7 +148,7 @@ impl Counts {
     /// Chooses domains for the keys that are left. An error is a rule that closes the best one.
     fn choose<'r>(
         &mut self,
-        search: &mut Search<'_, '_, '_>,
+        search: &mut Search<'_, '_, '_, 'r>,
         specs: &mut MachineSpecs,
         by_key: &[&'r [Rule]],
         so_far: DomainChoice,
@@ -172,6 +176,7 @@ impl Counts {
                 if indifferent {
                     return self.choose(search, specs, further, so_far);
                 }
+                search.closed_by.get_or_insert(blocking);
                 return Err(Some(blocking));
             }
         };

@@ -254,6 +254,8 @@ fn machines_are_narrowed_where_only_some_types_have_a_further_topology_key() {
     assert_eq!(plan.report.pods.len(), 1, "{:?}", plan.report.pods);
 }
 
+const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
+
 /// Types of which only some offerings are on sale.
 fn sold(offer: impl Fn(&str, &str, CapacityType) -> bool) -> Builder {
     let mut kinds = kinds();
@@ -267,7 +269,6 @@ fn sold(offer: impl Fn(&str, &str, CapacityType) -> bool) -> Builder {
 
 #[test]
 fn domains_are_chosen_so_that_those_of_all_keys_go_together() {
-    const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
     for (evened, kept_away) in [(ZONE, CAPACITY_TYPE), (CAPACITY_TYPE, ZONE)] {
         // Evenness asks for spot in zone-a, from where the guard keeps the pod away.
         let mut spot = node("n1", "default", "c.large", "zone-a");
@@ -299,4 +300,29 @@ fn a_zone_that_sells_nothing_large_enough_is_passed_over() {
         .pending("big", spread(app("big", 30_000), ZONE, 1))
         .build();
     assert_eq!(zones(&plan(&snapshot)), ["zone-b"]);
+}
+
+#[test]
+fn a_pod_waits_for_the_rule_that_keeps_it_from_a_large_machine_not_for_the_size_of_a_small_one() {
+    // The rule about racks comes after the one about capacity types, each of which is tried.
+    let rack = "rack";
+    let mut on_spot = node("there", "default", "c.large", "zone-a");
+    on_spot.labels.insert(CAPACITY_TYPE.to_owned(), "spot".to_owned());
+    on_spot.labels.insert(rack.to_owned(), "r1".to_owned());
+    let mut there = near(app("db", 1_800), CAPACITY_TYPE, "db", false);
+    there.pod_affinity[0].weight = Some(1);
+    let mut wants = near(app("db", 100), rack, "db", true);
+    wants.requests.memory = 20 * GI;
+    let small_spot = |kind: &str, _: &str, capacity_type| match capacity_type {
+        CapacityType::Spot => kind == "c.large",
+        _ => kind == "r.8xlarge",
+    };
+    let world = sold(small_spot)
+        .pool(pool("default"))
+        .node(on_spot)
+        .pod("there", there, Some("there"))
+        .pending("db", wants);
+    let plan = plan(&world.build());
+    let Exclusion::Topology { key, rule } = only_reason(&plan) else { panic!("{plan:?}") };
+    assert_eq!((key.as_str(), rule.as_str()), (rack, crate::topology::UNTOLD));
 }
