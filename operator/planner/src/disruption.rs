@@ -37,9 +37,9 @@ use crate::Cancel;
 use crate::compile::Problem;
 use crate::launch::{pod_ref, tell_apart};
 use crate::plan::{
-    Candidate, Command, Launch, Method, PLAN_VERSION, Plan, StayReason, StayingNode,
+    Candidate, Command, Launch, Method, PLAN_VERSION, Plan, Resume, StayReason, StayingNode,
 };
-use crate::policy::{Policy, Resume};
+use crate::policy::Policy;
 use crate::provision::{demands, nominations};
 use crate::reservations::Reservations;
 use crate::resources::MicroUsd;

@@ -16,7 +16,6 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Taint;
 use serde::{Deserialize, Serialize};
 
-use crate::policy::Resume;
 use crate::resources::{MicroUsd, Resources};
 use crate::snapshot::{
     CapacityType, DisruptionReason, NodeClassRef, Pod, RepairAction, Requirement,
@@ -321,6 +320,16 @@ pub const ANY_ZONE: &str = "flexible";
 
 /// In [`Report::zones`]: pods that may run in no zone.
 pub const NO_ZONE: &str = "none";
+
+/// A place in a disruption pass.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Resume {
+    /// The method that had candidates left.
+    pub method: Method,
+    /// [`crate::snapshot::Node::key`] of the first of them. It need not exist any more.
+    pub node: String,
+}
 
 /// A pod that stays pending.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
-use crate::plan::Method;
+use crate::plan::Resume;
 use crate::resources::MicroUsd;
 use crate::snapshot::Snapshot;
 
@@ -58,16 +58,6 @@ pub struct Policy {
     /// next one begins there, so that every node has its turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resume: Option<Resume>,
-}
-
-/// A place in a disruption pass.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Resume {
-    /// The method that had candidates left.
-    pub method: Method,
-    /// [`crate::snapshot::Node::key`] of the first of them. It need not exist any more.
-    pub node: String,
 }
 
 impl Default for Policy {

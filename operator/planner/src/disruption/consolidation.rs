@@ -16,8 +16,7 @@ use super::rescheduling::{Moves, Search};
 use super::small_wave::SmallWave;
 use crate::Cancel;
 use crate::compile::label;
-use crate::plan::{Launch, Method, StayReason};
-use crate::policy::Resume;
+use crate::plan::{Launch, Method, Resume, StayReason};
 use crate::snapshot::{ConsolidationPolicy, DisruptionReason};
 
 /// How many more nodes a pass that is cut short still tries of those that are known to have something to gain, so that every pass gets something done.

@@ -5,8 +5,7 @@ use super::candidates::Node;
 use super::rescheduling::Search;
 use super::terminate_first;
 use crate::Cancel;
-use crate::plan::{Method, StayReason};
-use crate::policy::Resume;
+use crate::plan::{Method, Resume, StayReason};
 use crate::snapshot::DisruptionReason;
 
 pub(super) fn plan(

@@ -5,8 +5,8 @@ use jiff::{SignedDuration, Timestamp};
 use super::disrupting::{commands, drifted, stay};
 use super::world::*;
 use crate::check::Violation;
-use crate::plan::{LaunchReason, Method, StayReason};
-use crate::policy::{Policy, Resume};
+use crate::plan::{LaunchReason, Method, Resume, StayReason};
+use crate::policy::Policy;
 use crate::snapshot::{
     Budget, BudgetNodes, DisruptionReason, Eviction, Node, NodeCondition, NodePhase, NodePool,
     RepairAction, RepairPolicy, Snapshot,
