@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tenon_tests::api_faults::{ApiFaults, Fault, Refusal, Requests};
-use tenon_tests::bed::{Bed, BedConfig, Parts};
-use tenon_tests::kwok_operators::KwokOperators;
-use tenon_tests::programs::TenonPrograms;
-use tenon_tests::progress::Progress;
-use tenon_tests::user::{LIMIT, User, one_of};
-use tenon_tests::wait::{eventually, must};
+use tenon_aws_double::progress::Progress;
+use tenon_bed::api_faults::{ApiFaults, Fault, Refusal, Requests};
+use tenon_bed::bed::{Bed, BedConfig, Parts};
+use tenon_bed::kwok_operators::KwokOperators;
+use tenon_bed::programs::TenonPrograms;
+use tenon_bed::user::{LIMIT, User, one_of};
+use tenon_bed::wait::{eventually, must};
 
 /// A dead connection is noticed within 25 seconds, and this is how long the operator's manual allows.
 const NOTICED: Duration = Duration::from_secs(30);

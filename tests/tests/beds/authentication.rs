@@ -10,12 +10,12 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, ServiceAccount};
 use kube::api::{Api, ListParams, PostParams};
 use kube::{Client, Config};
 use serde_json::json;
+use tenon_aws_double::identity::{Credentials, Grants};
+use tenon_aws_double::token_review::token;
+use tenon_bed::bed::{Bed, BedConfig, Parts};
+use tenon_bed::wait::eventually;
 use tenon_iam_policies::identity::{self as trust, ServiceAccount as Account};
 use tenon_iam_policies::{Features, Partition, Scope};
-use tenon_tests::aws_double::identity::{Credentials, Grants};
-use tenon_tests::aws_double::token_review::token;
-use tenon_tests::bed::{Bed, BedConfig, Parts};
-use tenon_tests::wait::eventually;
 
 const LIMIT: Duration = Duration::from_mins(1);
 

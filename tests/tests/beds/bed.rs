@@ -7,9 +7,9 @@ use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
-use tenon_tests::bed::{Bed, BedConfig, Parts};
-use tenon_tests::kubelet::Image;
-use tenon_tests::wait::eventually;
+use tenon_bed::bed::{Bed, BedConfig, Parts};
+use tenon_bed::kubelet::Image;
+use tenon_bed::wait::eventually;
 
 const LIMIT: Duration = Duration::from_mins(1);
 

@@ -9,17 +9,17 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
-use tenon_tests::api_faults::{ApiFaults, Fault, Requests};
-use tenon_tests::bed::{Bed, BedConfig, Parts};
-use tenon_tests::environment::Environment;
-use tenon_tests::eviction_log::EvictionLog;
-use tenon_tests::kwok_operators::{KwokOperators, Operator};
-use tenon_tests::process::Signal;
-use tenon_tests::programs::TenonPrograms;
-use tenon_tests::progress::Progress;
-use tenon_tests::scenarios::end;
-use tenon_tests::user::{LIMIT, User, one_of};
-use tenon_tests::wait::{eventually, must};
+use tenon_aws_double::process::Signal;
+use tenon_aws_double::progress::Progress;
+use tenon_bed::api_faults::{ApiFaults, Fault, Requests};
+use tenon_bed::bed::{Bed, BedConfig, Parts};
+use tenon_bed::environment::Environment;
+use tenon_bed::eviction_log::EvictionLog;
+use tenon_bed::kwok_operators::{KwokOperators, Operator};
+use tenon_bed::programs::TenonPrograms;
+use tenon_bed::scenarios::end;
+use tenon_bed::user::{LIMIT, User, one_of};
+use tenon_bed::wait::{eventually, must};
 
 /// The app, its NodePool and its PodDisruptionBudget.
 const HELD: &str = "held";

@@ -8,9 +8,9 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
-use tenon_tests::bed::{Bed, BedConfig, Parts};
-use tenon_tests::kwok;
-use tenon_tests::wait::eventually;
+use tenon_bed::bed::{Bed, BedConfig, Parts};
+use tenon_bed::kwok;
+use tenon_bed::wait::eventually;
 
 fn deployment(name: &str, replicas: i32) -> Deployment {
     serde_json::from_value(json!({

@@ -11,12 +11,12 @@ use kube::{Client, Error};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
+use tenon_bed::bed::{Bed, BedConfig, Parts};
+use tenon_bed::wait::eventually;
 use tenon_crds::{
     CapacityBuffer, EC2NodeClass, KWOKNodeClass, NodeClaim, NodeOverlay, NodePool, Quantity,
     Timestamp, manifests,
 };
-use tenon_tests::bed::{Bed, BedConfig, Parts};
-use tenon_tests::wait::eventually;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_api_server_accepts_and_rejects_what_the_table_says() {

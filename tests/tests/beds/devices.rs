@@ -9,9 +9,9 @@ use k8s_openapi::api::resource::v1::{
 use kube::api::{DynamicObject, ListParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
-use tenon_tests::kwok_operators::KwokOperators;
-use tenon_tests::user::{LIMIT, User, condition, one_of};
-use tenon_tests::wait::{eventually, must};
+use tenon_bed::kwok_operators::KwokOperators;
+use tenon_bed::user::{LIMIT, User, condition, one_of};
+use tenon_bed::wait::{eventually, must};
 
 const DRIVER: &str = "gpu.example.com";
 const REQUESTED: &str = "karpenter.sh/requested-dra-drivers";

@@ -13,17 +13,17 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
-use tenon_tests::attacher::DETACHES_AFTER_ANNOTATION;
-use tenon_tests::bed::{Bed, BedConfig, Parts};
-use tenon_tests::eviction_log::EvictionLog;
-use tenon_tests::kwok_operators::{KwokOperators, Operator};
-use tenon_tests::process::Signal;
-use tenon_tests::programs::TenonPrograms;
-use tenon_tests::progress::Progress;
-use tenon_tests::scenarios;
-use tenon_tests::scenarios::{Scenario, at_once, end};
-use tenon_tests::user::{LIMIT, User, condition, one_of};
-use tenon_tests::wait::{eventually, must};
+use tenon_aws_double::process::Signal;
+use tenon_aws_double::progress::Progress;
+use tenon_bed::attacher::DETACHES_AFTER_ANNOTATION;
+use tenon_bed::bed::{Bed, BedConfig, Parts};
+use tenon_bed::eviction_log::EvictionLog;
+use tenon_bed::kwok_operators::{KwokOperators, Operator};
+use tenon_bed::programs::TenonPrograms;
+use tenon_bed::scenarios;
+use tenon_bed::scenarios::{Scenario, at_once, end};
+use tenon_bed::user::{LIMIT, User, condition, one_of};
+use tenon_bed::wait::{eventually, must};
 
 type Tenon = Arc<KwokOperators>;
 

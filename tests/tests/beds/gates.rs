@@ -8,15 +8,15 @@ use k8s_openapi::api::core::v1::{Namespace, Node, PodTemplate, ResourceQuota};
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
-use tenon_tests::bed::{Bed, BedConfig, Parts};
-use tenon_tests::clock::Clock;
-use tenon_tests::kwok_operators::KwokOperators;
-use tenon_tests::programs::TenonPrograms;
-use tenon_tests::progress::Progress;
-use tenon_tests::scenarios;
-use tenon_tests::scenarios::{Scenario, at_once, end};
-use tenon_tests::user::{LIMIT, User, condition, one_of};
-use tenon_tests::wait::{eventually, must};
+use tenon_aws_double::clock::Clock;
+use tenon_aws_double::progress::Progress;
+use tenon_bed::bed::{Bed, BedConfig, Parts};
+use tenon_bed::kwok_operators::KwokOperators;
+use tenon_bed::programs::TenonPrograms;
+use tenon_bed::scenarios;
+use tenon_bed::scenarios::{Scenario, at_once, end};
+use tenon_bed::user::{LIMIT, User, condition, one_of};
+use tenon_bed::wait::{eventually, must};
 
 use super::devices::machines_come_for_devices_and_count_when_these_are_published;
 

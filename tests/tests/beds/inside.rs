@@ -7,10 +7,10 @@ use k8s_openapi::api::batch::v1::Job;
 use kube::Api;
 use kube::api::ListParams;
 use serde_json::json;
-use tenon_tests::aws_double::faults::{Effect, Fault};
-use tenon_tests::bed::{Bed, BedConfig};
-use tenon_tests::installation::Installation;
-use tenon_tests::wait::{eventually, must};
+use tenon_aws_double::faults::{Effect, Fault};
+use tenon_bed::bed::{Bed, BedConfig};
+use tenon_bed::installation::Installation;
+use tenon_bed::wait::{eventually, must};
 
 use super::verdicts::{Verdicts, outcome, passes};
 

@@ -7,11 +7,11 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, ServiceAccount};
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
-use tenon_tests::api_faults::{Fault, Refusal, Requests};
-use tenon_tests::bed::{Bed, BedConfig, Parts};
-use tenon_tests::kubelet::{Image, Running};
-use tenon_tests::process::Signal;
-use tenon_tests::wait::eventually;
+use tenon_aws_double::process::Signal;
+use tenon_bed::api_faults::{Fault, Refusal, Requests};
+use tenon_bed::bed::{Bed, BedConfig, Parts};
+use tenon_bed::kubelet::{Image, Running};
+use tenon_bed::wait::eventually;
 
 /// Serves what it sees on its address, tells the API server who it is, and ends politely.
 const STAND_IN: &str = r#"

@@ -9,10 +9,10 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
-use tenon_tests::bed::caller::Caller;
-use tenon_tests::bed::{Bed, BedConfig, Parts};
-use tenon_tests::kwok;
-use tenon_tests::wait::{eventually, must};
+use tenon_bed::bed::caller::Caller;
+use tenon_bed::bed::{Bed, BedConfig, Parts};
+use tenon_bed::kwok;
+use tenon_bed::wait::{eventually, must};
 
 const LIMIT: Duration = Duration::from_mins(1);
 const TRUST: &str = r#"{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"Service":"ec2.amazonaws.com"},"Action":"sts:AssumeRole"}]}"#;

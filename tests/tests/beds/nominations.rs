@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tenon_tests::bed::{Bed, BedConfig, Parts};
-use tenon_tests::kwok_operators::KwokOperators;
-use tenon_tests::programs::TenonPrograms;
-use tenon_tests::progress::Progress;
-use tenon_tests::user::{LIMIT, one_of};
-use tenon_tests::wait::{eventually, must};
+use tenon_aws_double::progress::Progress;
+use tenon_bed::bed::{Bed, BedConfig, Parts};
+use tenon_bed::kwok_operators::KwokOperators;
+use tenon_bed::programs::TenonPrograms;
+use tenon_bed::user::{LIMIT, one_of};
+use tenon_bed::wait::{eventually, must};
 
 /// Pods of each size: by itself kube-scheduler puts most of them elsewhere (71 of 80 in one run), and a tenth has no place then.
 const EACH: usize = 40;

@@ -23,6 +23,12 @@ use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 use serde::de::DeserializeOwned;
 use serde_json::json;
+use tenon_aws_double::progress::Progress;
+use tenon_bed::bed::{Bed, BedConfig, Parts};
+use tenon_bed::kwok_operators::KwokOperators;
+use tenon_bed::programs::TenonPrograms;
+use tenon_bed::user::LIMIT;
+use tenon_bed::wait::{eventually, must};
 use tenon_crds::labels::{self, LabelRules};
 use tenon_planner::plan::{Launch, Plan};
 use tenon_planner::snapshot::{
@@ -33,12 +39,6 @@ use tenon_state::change::{Change, Object};
 use tenon_state::cluster::Cluster;
 use tenon_state::node_class::KWOK;
 use tenon_state::wire;
-use tenon_tests::bed::{Bed, BedConfig, Parts};
-use tenon_tests::kwok_operators::KwokOperators;
-use tenon_tests::programs::TenonPrograms;
-use tenon_tests::progress::Progress;
-use tenon_tests::user::LIMIT;
-use tenon_tests::wait::{eventually, must};
 use workloads::{App, NAMESPACES, ZONE};
 
 /// The taint that lets only those pods onto a machine that were planned for it.

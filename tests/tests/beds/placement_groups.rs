@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 use serde_json::{Value, json};
-use tenon_tests::aws_double::placement_groups::{PlacementGroup, Strategy};
-use tenon_tests::bed::{Bed, BedConfig};
-use tenon_tests::installation::Installation;
-use tenon_tests::user::{condition, instance_of, one_of};
-use tenon_tests::wait::{eventually, must};
+use tenon_aws_double::placement_groups::{PlacementGroup, Strategy};
+use tenon_bed::bed::{Bed, BedConfig};
+use tenon_bed::installation::Installation;
+use tenon_bed::user::{condition, instance_of, one_of};
+use tenon_bed::wait::{eventually, must};
 
 const GROUP: &str = "karpenter.k8s.aws/placement-group-id";
 const PARTITION: &str = "karpenter.k8s.aws/placement-group-partition";

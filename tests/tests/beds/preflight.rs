@@ -10,11 +10,11 @@ use kube::Api;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
-use tenon_tests::aws_double::faults::{Effect, Fault};
-use tenon_tests::bed::{Bed, BedConfig};
-use tenon_tests::installation::Installation;
-use tenon_tests::user::{NodeClass, User};
-use tenon_tests::wait::must;
+use tenon_aws_double::faults::{Effect, Fault};
+use tenon_bed::bed::{Bed, BedConfig};
+use tenon_bed::installation::Installation;
+use tenon_bed::user::{NodeClass, User};
+use tenon_bed::wait::must;
 
 use super::verdicts::{Verdicts, fatal, passes, tenon_with};
 

@@ -8,18 +8,18 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{ListParams, PostParams};
 use serde_json::{Value, json};
+use tenon_aws_double::progress::Progress;
+use tenon_bed::bed::{Bed, BedConfig, Parts};
+use tenon_bed::kubelet::isolation::Isolation;
+use tenon_bed::programs::TenonPrograms;
+use tenon_bed::registry::Registry;
+use tenon_bed::user::{NodeClass, User, one_of};
+use tenon_bed::wait::{eventually, must};
 use tenon_release::charts::{self, CHARTS};
 use tenon_release::image::{Source, build};
 use tenon_release::layout::Layout;
 use tenon_release::proxy::Proxies;
 use tenon_release::registry;
-use tenon_tests::bed::{Bed, BedConfig, Parts};
-use tenon_tests::kubelet::isolation::Isolation;
-use tenon_tests::programs::TenonPrograms;
-use tenon_tests::progress::Progress;
-use tenon_tests::registry::Registry;
-use tenon_tests::user::{NodeClass, User, one_of};
-use tenon_tests::wait::{eventually, must};
 use tokio::process::Command;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -81,7 +81,7 @@ fn run_in_the_image(bed: &Bed) {
     let running = kubelet.running();
     assert_eq!(running.len(), 2, "{running:?}");
     let Isolation::Namespace(flags) = kubelet.isolation() else { return };
-    for pid in running.iter().map(tenon_tests::kubelet::Running::pid) {
+    for pid in running.iter().map(tenon_bed::kubelet::Running::pid) {
         let program = must(std::fs::read_link(proc(pid, "exe")));
         assert!(program.ends_with("root/usr/bin/tenon-operator"), "{}", program.display());
         let root = must(std::fs::read_dir(proc(pid, "root")));

@@ -9,9 +9,9 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::PostParams;
 use serde_json::json;
-use tenon_tests::bed::{Bed, BedConfig, Parts};
-use tenon_tests::kwok;
-use tenon_tests::wait::eventually;
+use tenon_bed::bed::{Bed, BedConfig, Parts};
+use tenon_bed::kwok;
+use tenon_bed::wait::eventually;
 
 const NODES: usize = 250;
 const PODS: i32 = 1000;

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 use serde_json::{Value, json};
-use tenon_tests::bed::{Bed, BedConfig};
-use tenon_tests::installation::Installation;
-use tenon_tests::user::{LIMIT, User, condition};
-use tenon_tests::wait::eventually;
+use tenon_bed::bed::{Bed, BedConfig};
+use tenon_bed::installation::Installation;
+use tenon_bed::user::{LIMIT, User, condition};
+use tenon_bed::wait::eventually;
 
 const ROLE: &str = "karpenter-node-role";
 const PROFILE: &str = "karpenter-node-profile";

@@ -7,12 +7,12 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
-use tenon_tests::bed::{Bed, BedConfig, Parts};
-use tenon_tests::kwok_operators::KwokOperators;
-use tenon_tests::programs::TenonPrograms;
-use tenon_tests::progress::Progress;
-use tenon_tests::user::{LIMIT, User, one_of};
-use tenon_tests::wait::{eventually, must};
+use tenon_aws_double::progress::Progress;
+use tenon_bed::bed::{Bed, BedConfig, Parts};
+use tenon_bed::kwok_operators::KwokOperators;
+use tenon_bed::programs::TenonPrograms;
+use tenon_bed::user::{LIMIT, User, one_of};
+use tenon_bed::wait::{eventually, must};
 use tokio::process::Command;
 
 /// A NodePool of machines with two CPUs.

@@ -6,9 +6,9 @@ use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use tenon_tests::programs::TenonPrograms;
-use tenon_tests::progress::Progress;
-use tenon_tests::wait::{eventually, must};
+use tenon_aws_double::progress::Progress;
+use tenon_bed::programs::TenonPrograms;
+use tenon_bed::wait::{eventually, must};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, Command};
 
@@ -25,7 +25,8 @@ struct Playground {
 impl Playground {
     /// Starts it and waits until it says what to load.
     async fn start(args: &[&str]) -> Self {
-        let mut sandbox = Command::new(env!("CARGO_BIN_EXE_sandbox"))
+        let programs = must(TenonPrograms::provide(&Progress::hidden()).await);
+        let mut sandbox = Command::new(programs.sandbox)
             .arg("up")
             .args(args)
             .stdin(Stdio::null())
@@ -197,7 +198,6 @@ async fn replaced(up: &Playground, id: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bare_playground_has_no_trace_of_tenon_until_somebody_installs_it() {
-    must(TenonPrograms::provide(&Progress::hidden()).await);
     let up = Playground::start(&["--bare", "--cluster", "other", "--region", "us-west-2"]).await;
     assert_eq!(up.says("echo $CLUSTER_NAME $AWS_REGION").await, "other us-west-2\n");
     assert!(up.says("kubectl get nodes -o name").await.contains("us-west-2.compute.internal"));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use tenon_tests::bed::{Bed, Finished};
+use tenon_bed::bed::{Bed, Finished};
 
 /// Asks about one bed, and remembers how checks came out.
 pub(super) struct Verdicts<'a> {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use tenon_tests::aws_double::prices::{CapacityType, MicroUsd};
-use tenon_tests::bed::{Bed, BedConfig};
-use tenon_tests::installation::Installation;
-use tenon_tests::user::one_of;
-use tenon_tests::wait::{eventually, must};
+use tenon_aws_double::prices::{CapacityType, MicroUsd};
+use tenon_bed::bed::{Bed, BedConfig};
+use tenon_bed::installation::Installation;
+use tenon_bed::user::one_of;
+use tenon_bed::wait::{eventually, must};
 
 use super::verdicts::{Verdicts, passes};
 

@@ -10,15 +10,15 @@ use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
+use tenon_aws_double::progress::Progress;
+use tenon_bed::bed::{ACCOUNT, Bed, BedConfig, Parts};
+use tenon_bed::installation::Installation;
+use tenon_bed::kubelet::Image;
+use tenon_bed::programs::TenonPrograms;
+use tenon_bed::user::{LIMIT, one_of};
+use tenon_bed::wait::{eventually, must};
 use tenon_iam_policies::controller::controller_policies;
 use tenon_iam_policies::{Features, Partition, Scope};
-use tenon_tests::bed::{ACCOUNT, Bed, BedConfig, Parts};
-use tenon_tests::installation::Installation;
-use tenon_tests::kubelet::Image;
-use tenon_tests::programs::TenonPrograms;
-use tenon_tests::progress::Progress;
-use tenon_tests::user::{LIMIT, one_of};
-use tenon_tests::wait::{eventually, must};
 
 use super::install::tenon;
 

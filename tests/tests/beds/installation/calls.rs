@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use tenon_tests::aws_double::calls::Call;
-use tenon_tests::bed::{Bed, Finished};
-use tenon_tests::wait::must;
+use tenon_aws_double::calls::Call;
+use tenon_bed::bed::{Bed, Finished};
+use tenon_bed::wait::must;
 
 use super::install::tenon;
 

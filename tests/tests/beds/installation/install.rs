@@ -10,12 +10,12 @@ use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
+use tenon_aws_double::consistency::Delays;
+use tenon_aws_double::faults::{Effect, Fault};
+use tenon_aws_double::identity::Grants;
+use tenon_aws_double::policy::NamedDocument;
+use tenon_bed::bed::{Bed, BedConfig, Finished};
 use tenon_iam_policies::Document;
-use tenon_tests::aws_double::consistency::Delays;
-use tenon_tests::aws_double::faults::{Effect, Fault};
-use tenon_tests::aws_double::identity::Grants;
-use tenon_tests::aws_double::policy::NamedDocument;
-use tenon_tests::bed::{Bed, BedConfig, Finished};
 
 use super::calls::{Budget, within};
 use super::terminal::interrupted;

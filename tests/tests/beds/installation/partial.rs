@@ -1,6 +1,6 @@
 //! An installation that was given up on the way is uninstalled, wherever it ended.
 
-use tenon_tests::bed::{Bed, BedConfig};
+use tenon_bed::bed::{Bed, BedConfig};
 
 use super::install::{MANY, assert_unchanged, inventory, settings, tenon, write};
 

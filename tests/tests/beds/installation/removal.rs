@@ -12,8 +12,8 @@ use kube::ResourceExt as _;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, PostParams};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
-use tenon_tests::bed::{Bed, BedConfig, Finished};
-use tenon_tests::wait::eventually;
+use tenon_bed::bed::{Bed, BedConfig, Finished};
+use tenon_bed::wait::eventually;
 
 use super::install::{assert_unchanged, inventory, settings, tenon, until_done, write};
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
-use tenon_tests::bed::{Bed, BedConfig, Finished};
-use tenon_tests::installation::Installation;
-use tenon_tests::user::one_of;
-use tenon_tests::wait::must;
+use tenon_bed::bed::{Bed, BedConfig, Finished};
+use tenon_bed::installation::Installation;
+use tenon_bed::user::one_of;
+use tenon_bed::wait::must;
 
 use super::install::{MANY, tenon};
 

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::ResourceExt;
+use tenon_bed::wait::must;
 use tenon_planner::{Policy, Snapshot, provision};
-use tenon_tests::wait::must;
 
 use super::{Court, bound, refusal};
 

@@ -5,14 +5,14 @@ use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVo
 use kube::api::PostParams;
 use kube::{Api, Client};
 use serde_json::{Value, json};
+use tenon_bed::kwok::NODE_ANNOTATION;
+use tenon_bed::user::LIMIT;
+use tenon_bed::wait::{eventually, must};
 use tenon_crds::NodePool;
 use tenon_crds::labels;
 use tenon_planner::plan::Launch;
 use tenon_planner::snapshot::{InstanceType, Offering, Operator};
 use tenon_state::node_class::KWOK;
-use tenon_tests::kwok::NODE_ANNOTATION;
-use tenon_tests::user::LIMIT;
-use tenon_tests::wait::{eventually, must};
 
 use super::PIN;
 use super::workloads::{App, NAMESPACES, ZONE};

@@ -12,16 +12,16 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
-use tenon_tests::aws_double::control::{Control, Selection};
-use tenon_tests::aws_double::faults::{Effect, Fault, Shortage};
-use tenon_tests::aws_double::prices::CapacityType;
-use tenon_tests::bed::{Bed, BedConfig};
-use tenon_tests::installation::Installation;
-use tenon_tests::machine;
-use tenon_tests::scenarios;
-use tenon_tests::scenarios::play;
-use tenon_tests::user::{LIMIT, condition, instance_of, one_of};
-use tenon_tests::wait::{eventually, must};
+use tenon_aws_double::control::{Control, Selection};
+use tenon_aws_double::faults::{Effect, Fault, Shortage};
+use tenon_aws_double::prices::CapacityType;
+use tenon_bed::bed::{Bed, BedConfig};
+use tenon_bed::installation::Installation;
+use tenon_bed::machine;
+use tenon_bed::scenarios;
+use tenon_bed::scenarios::play;
+use tenon_bed::user::{LIMIT, condition, instance_of, one_of};
+use tenon_bed::wait::{eventually, must};
 
 /// How long an instance without NodeClaim may live: its collection runs every two minutes.
 const COLLECTED: Duration = Duration::from_secs(130);
@@ -256,7 +256,7 @@ async fn a_machine_that_never_joins_is_given_up_and_replaced(bed: Arc<Bed>) {
 /// Waits until the log and an event about the object say that it is skipped, and what of it can't be read.
 async fn is_skipped(
     tenon: &Installation,
-    mark: &tenon_tests::logs::Mark,
+    mark: &tenon_bed::logs::Mark,
     [kind, name]: [&str; 2],
     what: &str,
 ) {

@@ -8,12 +8,12 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
-use tenon_tests::aws_double::calls::Call;
-use tenon_tests::aws_double::control::Selection;
-use tenon_tests::bed::Bed;
-use tenon_tests::clock::Clock;
-use tenon_tests::user::{LIMIT, instance_of, one_of};
-use tenon_tests::wait::{eventually, must};
+use tenon_aws_double::calls::Call;
+use tenon_aws_double::clock::Clock;
+use tenon_aws_double::control::Selection;
+use tenon_bed::bed::Bed;
+use tenon_bed::user::{LIMIT, instance_of, one_of};
+use tenon_bed::wait::{eventually, must};
 
 use super::faults::{control, installed};
 

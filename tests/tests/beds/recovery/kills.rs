@@ -8,13 +8,13 @@ use kube::ResourceExt;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::json;
-use tenon_tests::aws_double::control::Selection;
-use tenon_tests::bed::{Bed, BedConfig};
-use tenon_tests::installation::Installation;
-use tenon_tests::scenarios;
-use tenon_tests::scenarios::play;
-use tenon_tests::user::{LIMIT, instance_of, one_of};
-use tenon_tests::wait::eventually;
+use tenon_aws_double::control::Selection;
+use tenon_bed::bed::{Bed, BedConfig};
+use tenon_bed::installation::Installation;
+use tenon_bed::scenarios;
+use tenon_bed::scenarios::play;
+use tenon_bed::user::{LIMIT, instance_of, one_of};
+use tenon_bed::wait::eventually;
 
 /// Decides when kills come.
 const SEED: u64 = 7;

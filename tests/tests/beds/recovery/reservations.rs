@@ -8,10 +8,10 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, DynamicObject};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
-use tenon_tests::aws_double::reservations::Reservation;
-use tenon_tests::bed::Bed;
-use tenon_tests::user::{instance_of, one_of};
-use tenon_tests::wait::{eventually, must};
+use tenon_aws_double::reservations::Reservation;
+use tenon_bed::bed::Bed;
+use tenon_bed::user::{instance_of, one_of};
+use tenon_bed::wait::{eventually, must};
 
 use super::faults::{control, installed};
 

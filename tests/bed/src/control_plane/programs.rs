@@ -1,0 +1,336 @@
+//! The programs of the control plane: found in the cache or in `KUBEBUILDER_ASSETS`, else built
+//! from the Go module in `tests/bed/control-plane` by the machine's Go. The registry is built in the
+//! same way from a module of its own, `tests/bed/registry`.
+//!
+//! They are kept in `control-plane/<hash>/` of the cache, where the hash covers go.mod and go.sum:
+//! another set of versions gets another directory, and a program that is there is complete (it is
+//! built under another name and then renamed).
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use sha2::{Digest, Sha256};
+use tenon_aws_double::cache::{self, CacheError, Lock};
+use tenon_aws_double::progress::Progress;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+
+use crate::environment::Environment;
+
+const GO_MOD: &str = include_str!("../../control-plane/go.mod");
+const GO_SUM: &str = include_str!("../../control-plane/go.sum");
+
+/// A Go module, and where what is built of it is kept.
+struct Module {
+    name: &'static str,
+    files: &'static [(&'static str, &'static str)],
+}
+
+const CONTROL_PLANE: Module =
+    Module { name: "control-plane", files: &[("go.mod", GO_MOD), ("go.sum", GO_SUM)] };
+
+const REGISTRY: Module = Module {
+    name: "registry",
+    files: &[
+        ("go.mod", include_str!("../../registry/go.mod")),
+        ("go.sum", include_str!("../../registry/go.sum")),
+        ("main.go", include_str!("../../registry/main.go")),
+    ],
+};
+
+/// The newest Go language version that go.mod asks for.
+pub const GO_VERSION: &str = "1.26";
+
+/// A program that the bed runs or gives to its users.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Program {
+    /// The store of the API server.
+    Etcd,
+    /// kube-apiserver.
+    ApiServer,
+    /// kube-scheduler.
+    Scheduler,
+    /// kube-controller-manager.
+    ControllerManager,
+    /// Plays pods and heartbeats on simulated nodes.
+    Kwok,
+    /// For users and tests.
+    Kubectl,
+    /// For users and tests.
+    Helm,
+}
+
+impl Program {
+    /// All programs, in the order in which they are built: what the bed can't start without comes
+    /// first.
+    pub const ALL: [Self; 7] = [
+        Self::Etcd,
+        Self::ApiServer,
+        Self::Scheduler,
+        Self::ControllerManager,
+        Self::Kwok,
+        Self::Kubectl,
+        Self::Helm,
+    ];
+
+    /// The file name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Etcd => "etcd",
+            Self::ApiServer => "kube-apiserver",
+            Self::Scheduler => "kube-scheduler",
+            Self::ControllerManager => "kube-controller-manager",
+            Self::Kwok => "kwok",
+            Self::Kubectl => "kubectl",
+            Self::Helm => "helm",
+        }
+    }
+
+    const fn package(self) -> &'static str {
+        match self {
+            Self::Etcd => "go.etcd.io/etcd/server/v3",
+            Self::ApiServer => "k8s.io/kubernetes/cmd/kube-apiserver",
+            Self::Scheduler => "k8s.io/kubernetes/cmd/kube-scheduler",
+            Self::ControllerManager => "k8s.io/kubernetes/cmd/kube-controller-manager",
+            Self::Kwok => "sigs.k8s.io/kwok/cmd/kwok",
+            Self::Kubectl => "k8s.io/kubernetes/cmd/kubectl",
+            Self::Helm => "helm.sh/helm/v4/cmd/helm",
+        }
+    }
+}
+
+/// A program can't be provided.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    /// The cache can't be used.
+    #[error(transparent)]
+    Cache(#[from] CacheError),
+    /// An environment variable of the bed has an invalid value.
+    #[error("the environment is not valid")]
+    Environment(#[source] clap::Error),
+    /// The build's directory can't be written.
+    #[error("can't write {}", .path.display())]
+    Write {
+        /// The file or directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// There is no Go.
+    #[error(
+        "can't run `go`, which builds {program}: install Go {GO_VERSION} or newer and put it in PATH"
+    )]
+    NoGo {
+        /// What was to be built.
+        program: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// Go says no.
+    #[error("`go build` of {program} failed ({status}); its last lines:\n{output}")]
+    Build {
+        /// What was to be built.
+        program: &'static str,
+        /// How go ended.
+        status: std::process::ExitStatus,
+        /// The end of what it said.
+        output: String,
+    },
+}
+
+/// Where the programs are. All exist.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    paths: Vec<PathBuf>,
+}
+
+impl Programs {
+    /// Finds all programs, and builds what is missing; of beds that start at the same time, one
+    /// builds and the others wait.
+    ///
+    /// # Errors
+    /// When Go is missing or a build fails.
+    pub async fn provide(progress: &Progress) -> Result<Self, ProgramError> {
+        let environment = Environment::read().map_err(ProgramError::Environment)?;
+        let dir = CONTROL_PLANE.directory(&cache::dir()?);
+        let mut paths = Vec::new();
+        for program in Program::ALL {
+            paths.push(match find(program, &dir, environment.kubebuilder_assets.as_deref()) {
+                Some(path) => path,
+                None => {
+                    let (name, package) = (program.name(), program.package());
+                    CONTROL_PLANE.build(name, package, &link_flags(), progress).await?
+                }
+            });
+        }
+        Ok(Self { paths })
+    }
+
+    /// The programs that would have to be built now, with their build times in seconds on two cores
+    /// with an empty cache.
+    ///
+    /// # Errors
+    /// When there is no place for the cache.
+    pub fn missing() -> Result<Vec<Program>, ProgramError> {
+        let environment = Environment::read().map_err(ProgramError::Environment)?;
+        let dir = CONTROL_PLANE.directory(&cache::dir()?);
+        let assets = environment.kubebuilder_assets.as_deref();
+        Ok(Program::ALL
+            .into_iter()
+            .filter(|program| find(*program, &dir, assets).is_none())
+            .collect())
+    }
+
+    /// The executable of a program.
+    pub fn path(&self, program: Program) -> &Path {
+        &self.paths[program as usize]
+    }
+
+    /// The directories of the programs, each once, for a `PATH`.
+    pub fn directories(&self) -> Vec<&Path> {
+        let mut directories: Vec<&Path> =
+            self.paths.iter().filter_map(|path| path.parent()).collect();
+        directories.sort();
+        directories.dedup();
+        directories
+    }
+}
+
+/// The program of a registry (`registry serve <configuration>`), built if it is missing.
+///
+/// # Errors
+/// When Go is missing or the build fails.
+pub async fn registry(progress: &Progress) -> Result<PathBuf, ProgramError> {
+    REGISTRY.build("registry", ".", "-s -w", progress).await
+}
+
+fn find(program: Program, dir: &Path, assets: Option<&Path>) -> Option<PathBuf> {
+    [assets, Some(dir)]
+        .into_iter()
+        .flatten()
+        .map(|dir| dir.join(program.name()))
+        .find(|path| path.is_file())
+}
+
+impl Module {
+    fn directory(&self, cache: &Path) -> PathBuf {
+        let mut hash = Sha256::new();
+        for (_, text) in self.files {
+            hash.update(text);
+        }
+        cache.join(self.name).join(&hex::encode(hash.finalize())[..16])
+    }
+
+    /// Builds a package, unless it is there, and answers where.
+    async fn build(
+        &self,
+        program: &'static str,
+        package: &str,
+        link_flags: &str,
+        progress: &Progress,
+    ) -> Result<PathBuf, ProgramError> {
+        let dir = self.directory(&cache::dir()?);
+        let target = dir.join(program);
+        if target.is_file() {
+            return Ok(target);
+        }
+        let step = progress.step(format!("building {program} (once)"));
+        let _lock =
+            Lock::acquire(&dir.join("lock"), || step.update("waiting for another bed that builds"))
+                .await?;
+        if target.is_file() {
+            step.done();
+            return Ok(target);
+        }
+        let write = |path: PathBuf, text: &str| {
+            std::fs::write(&path, text).map_err(|source| ProgramError::Write { path, source })
+        };
+        let module = dir.join("module");
+        std::fs::create_dir_all(&module)
+            .map_err(|source| ProgramError::Write { path: module.clone(), source })?;
+        for (name, text) in self.files {
+            write(module.join(name), text)?;
+        }
+        let unfinished = dir.join(format!("{program}.unfinished"));
+        let mut child = Command::new("go")
+            .args(["build", "-trimpath", "-ldflags", link_flags, "-o"])
+            .arg(&unfinished)
+            .arg(package)
+            .current_dir(&module)
+            .env("GOWORK", "off")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|source| ProgramError::NoGo { program, source })?;
+        let failed = |source| ProgramError::NoGo { program, source };
+        let mut lines = BufReader::new(child.stderr.take().expect("stderr is piped")).lines();
+        let mut last = Vec::new();
+        while let Some(line) = lines.next_line().await.map_err(failed)? {
+            step.update(&line);
+            last.push(format!("  | {line}"));
+            if last.len() > 20 {
+                last.remove(0);
+            }
+        }
+        let status = child.wait().await.map_err(failed)?;
+        if !status.success() {
+            return Err(ProgramError::Build { program, status, output: last.join("\n") });
+        }
+        std::fs::rename(&unfinished, &target)
+            .map_err(|source| ProgramError::Write { path: target.clone(), source })?;
+        step.done();
+        Ok(target)
+    }
+}
+
+/// The version of Kubernetes that go.mod pins (`v1.36.3`).
+///
+/// # Panics
+/// Never: go.mod is part of this program.
+pub fn kubernetes_version() -> &'static str {
+    GO_MOD
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes "))
+        .and_then(|rest| rest.split_whitespace().next())
+        .expect("go.mod requires k8s.io/kubernetes")
+}
+
+/// Without these the API server calls itself v0.0.0, which clients that compare versions refuse.
+fn link_flags() -> String {
+    let version = kubernetes_version();
+    let mut numbers = version.trim_start_matches('v').split('.');
+    let mut number = || numbers.next().expect("a version has three numbers");
+    let (major, minor) = (number(), number());
+    let package = "k8s.io/component-base/version";
+    format!(
+        "-s -w -X {package}.gitVersion={version} -X {package}.gitMajor={major} -X {package}.gitMinor={minor}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_is_linked_in() {
+        assert!(link_flags().contains("gitVersion=v1.36.3 -X"), "{}", link_flags());
+        assert!(link_flags().ends_with("gitMinor=36"), "{}", link_flags());
+    }
+
+    #[test]
+    fn assets_come_before_the_cache() {
+        let (assets, cache) =
+            (tempfile::tempdir().expect("dir"), tempfile::tempdir().expect("dir"));
+        for dir in [&assets, &cache] {
+            std::fs::write(dir.path().join("etcd"), "").expect("write");
+        }
+        std::fs::write(cache.path().join("kwok"), "").expect("write");
+        let find = |program| find(program, cache.path(), Some(assets.path()));
+        assert_eq!(find(Program::Etcd), Some(assets.path().join("etcd")));
+        assert_eq!(find(Program::Kwok), Some(cache.path().join("kwok")));
+        assert_eq!(find(Program::Helm), None);
+    }
+}

@@ -1,0 +1,108 @@
+//! What the simulator knows about an instance beside its own record: the hardware of its type, the
+//! family of its image, and whether it may join.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use tenon_aws_double::amis;
+use tenon_aws_double::catalog::Catalog;
+use tenon_aws_double::instance::Instance;
+
+use super::bootstrap::Family;
+use super::node::Hardware;
+
+/// Says whether an IAM role (its ARN) may join the cluster as a node; `Err` says why not.
+pub type Admission = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
+
+/// Facts about instances.
+pub struct Facts {
+    /// Instance types of the region.
+    pub catalog: Arc<Catalog>,
+    /// The region.
+    pub region: String,
+    /// Zone ids by zone.
+    pub zone_ids: BTreeMap<String, String>,
+    /// Images by id.
+    pub images: BTreeMap<String, amis::Family>,
+    /// Who may join.
+    pub admission: Admission,
+}
+
+impl fmt::Debug for Facts {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Facts").field("region", &self.region).finish_non_exhaustive()
+    }
+}
+
+impl Facts {
+    /// Which program reads the user data of the instance's image.
+    pub fn family(&self, instance: &Instance) -> Result<Family, String> {
+        match self.images.get(&instance.image_id) {
+            Some(amis::Family::Al2023) => Ok(Family::Al2023),
+            Some(amis::Family::Al2) => Ok(Family::Al2),
+            Some(amis::Family::Bottlerocket) => Ok(Family::Bottlerocket),
+            Some(other) => Err(format!("images of {other:?} are not simulated")),
+            None => Err(format!(
+                "image {} is no image for EKS nodes: nothing on it joins a cluster",
+                instance.image_id
+            )),
+        }
+    }
+
+    /// What the machine is.
+    pub fn hardware(&self, instance: &Instance) -> Result<Hardware, String> {
+        let kind = self.catalog.get(&instance.instance_type).ok_or_else(|| {
+            format!("instance type {} is not in the region's catalog", instance.instance_type)
+        })?;
+        let interface_pods = kind.max_interfaces * kind.ipv4_per_interface.saturating_sub(1) + 2;
+        let root = instance.volumes.first().map_or(20, |volume| u64::from(volume.size_gib));
+        Ok(Hardware {
+            instance_id: instance.id.clone(),
+            instance_type: instance.instance_type.clone(),
+            zone: instance.zone.clone(),
+            zone_id: self.zone_ids.get(&instance.zone).cloned().unwrap_or_default(),
+            region: self.region.clone(),
+            private_dns_name: instance.private_dns_name.clone(),
+            private_ip: instance.private_ip.to_string(),
+            architecture: if instance.architecture == "arm64" {
+                "arm64".into()
+            } else {
+                "amd64".into()
+            },
+            vcpus: kind.vcpus,
+            memory_mib: kind.memory_mib,
+            interface_pods,
+            root_volume_gib: root,
+            // The device plugins of accelerators run as pods; the bed has none, so machines show no
+            // devices.
+            devices: BTreeMap::new(),
+        })
+    }
+
+    /// Whether the instance's role may join.
+    pub fn admission(&self, instance: &Instance) -> Result<(), String> {
+        let profile = instance
+            .profile
+            .as_ref()
+            .ok_or("it has no instance profile, so its kubelet has no identity")?;
+        (self.admission)(&profile.role_arn)
+    }
+
+    /// Whether the instance can reach the cluster and read its own metadata.
+    pub fn network(&self, instance: &Instance) -> Result<(), String> {
+        if instance.subnet_id.is_empty() {
+            return Err("it is in no subnet".into());
+        }
+        if instance.security_groups.is_empty() {
+            return Err("it has no security group, so nothing lets it reach the API server".into());
+        }
+        if instance.metadata_options.http_endpoint == "disabled" {
+            return Err(
+                "its metadata service is disabled, so its bootstrap can't read the user data"
+                    .into(),
+            );
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,74 @@
+//! The APIs of Tenon's custom resources, and what the objects of a cluster say about themselves.
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ApiResource, DynamicObject};
+use kube::core::GroupVersionKind;
+use kube::{Api, Client};
+
+/// The API of a custom resource.
+fn custom(
+    client: &Client,
+    group: &str,
+    version: &str,
+    kind: &str,
+    plural: &str,
+) -> Api<DynamicObject> {
+    let gvk = GroupVersionKind::gvk(group, version, kind);
+    Api::all_with(client.clone(), &ApiResource::from_gvk_with_plural(&gvk, plural))
+}
+
+pub(crate) fn node_claims(client: &Client) -> Api<DynamicObject> {
+    custom(client, "karpenter.sh", "v1", "NodeClaim", "nodeclaims")
+}
+
+pub(crate) fn node_pools(client: &Client) -> Api<DynamicObject> {
+    custom(client, "karpenter.sh", "v1", "NodePool", "nodepools")
+}
+
+pub(crate) fn node_classes(client: &Client) -> Api<DynamicObject> {
+    custom(client, "karpenter.k8s.aws", "v1", "EC2NodeClass", "ec2nodeclasses")
+}
+
+pub(crate) fn node_overlays(client: &Client) -> Api<DynamicObject> {
+    custom(client, "karpenter.sh", "v1alpha1", "NodeOverlay", "nodeoverlays")
+}
+
+pub(crate) fn capacity_buffers(client: &Client, namespace: &str) -> Api<DynamicObject> {
+    let version = GroupVersionKind::gvk("autoscaling.x-k8s.io", "v1beta1", "CapacityBuffer");
+    let resource = ApiResource::from_gvk_with_plural(&version, "capacitybuffers");
+    Api::namespaced_with(client.clone(), namespace, &resource)
+}
+
+pub(crate) fn kwok_node_classes(client: &Client) -> Api<DynamicObject> {
+    custom(client, "karpenter.kwok.sh", "v1alpha1", "KWOKNodeClass", "kwoknodeclasses")
+}
+
+/// Whether a custom resource's condition is True.
+pub(crate) fn holds(object: &DynamicObject, condition: &str) -> bool {
+    let conditions = object.data["status"]["conditions"].as_array();
+    conditions
+        .is_some_and(|all| all.iter().any(|it| it["type"] == condition && it["status"] == "True"))
+}
+
+/// The conditions that are not True, with reason and message: why something waits.
+pub(crate) fn blockers(object: &DynamicObject) -> String {
+    let conditions = object.data["status"]["conditions"].as_array();
+    let texts: Vec<String> = conditions
+        .into_iter()
+        .flatten()
+        .filter(|it| it["status"] != "True")
+        .map(|it| {
+            let of = |key: &str| it[key].as_str().unwrap_or_default().to_owned();
+            format!("{}={} ({}: {})", of("type"), of("status"), of("reason"), of("message"))
+        })
+        .collect();
+    if texts.is_empty() { "no condition is set yet".to_owned() } else { texts.join(", ") }
+}
+
+/// Whether a pod is ready and stays.
+pub(crate) fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let ready = conditions
+        .is_some_and(|all| all.iter().any(|it| it.type_ == "Ready" && it.status == "True"));
+    ready && pod.metadata.deletion_timestamp.is_none()
+}
