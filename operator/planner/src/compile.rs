@@ -5,6 +5,7 @@
 //! pod is an index. Everything here is immutable while a plan is made.
 
 pub(crate) mod by_value;
+pub(crate) mod daemons;
 pub(crate) mod fitting;
 pub(crate) mod machines;
 pub(crate) mod shapes;
@@ -18,9 +19,9 @@ use std::collections::BTreeSet;
 use indexmap::IndexSet;
 use rustc_hash::FxBuildHasher;
 
-use crate::daemons::Daemons;
 use crate::devices;
 use crate::intern::{Key, Symbols};
+use crate::label;
 use crate::plan::SkippedPool;
 use crate::policy::Policy;
 use crate::requirements::Requirements;
@@ -28,26 +29,12 @@ use crate::resources::Resources;
 use crate::snapshot::{NodePhase, PodShape, Snapshot};
 use crate::topology::{Domains, Rules};
 use by_value::ByValue;
+use daemons::Daemons;
 use machines::{Machines, PodsOn};
 use shapes::{Class, Shape};
 use types::{Kits, Template, TypeTable};
 
-/// Label keys with a meaning for the planner.
-pub(crate) mod label {
-    pub(crate) const NODE_POOL: &str = "karpenter.sh/nodepool";
-    pub(crate) const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
-    pub(crate) const REGISTERED: &str = "karpenter.sh/registered";
-    pub(crate) const INITIALIZED: &str = "karpenter.sh/initialized";
-    pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
-    pub(crate) const REGION: &str = "topology.kubernetes.io/region";
-    pub(crate) const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
-    pub(crate) const WINDOWS_BUILD: &str = "node.kubernetes.io/windows-build";
-    pub(crate) const ARCH: &str = "kubernetes.io/arch";
-    pub(crate) const OS: &str = "kubernetes.io/os";
-    pub(crate) const HOSTNAME: &str = "kubernetes.io/hostname";
-}
-
-/// Ids of these keys; they are interned first, so their ids are constant.
+/// Ids of the keys in [`label`] that need no look-up; they are interned first, so their ids are constant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WellKnownKeys {
     pub(crate) capacity_type: Key,

@@ -5,7 +5,6 @@
 
 mod bindings;
 mod narrowing;
-pub(crate) mod placing;
 mod report;
 mod search;
 mod state;
@@ -21,7 +20,7 @@ use crate::snapshot::{
 };
 use usage::Usage;
 
-pub(crate) use state::State;
+pub(crate) use state::{Proposal, State};
 
 /// Devices and claims of a snapshot.
 #[derive(Debug)]
@@ -283,7 +282,7 @@ fn profiles_of(problem: &crate::compile::Problem<'_>, machine: usize) -> Vec<Opt
     match node.phase {
         NodePhase::Initialized => vec![None],
         NodePhase::Pending => {
-            let types = crate::limits::promised_types(problem, machine, catalog);
+            let types = crate::compile::machines::promised_types(problem, machine, catalog);
             let mut profiles: Vec<_> =
                 types.ones().map(|kind| Some(table.of_type[catalog][kind])).collect();
             profiles.sort_unstable();
@@ -291,7 +290,7 @@ fn profiles_of(problem: &crate::compile::Problem<'_>, machine: usize) -> Vec<Opt
             profiles
         }
         NodePhase::Launched | NodePhase::Registered => {
-            let name = node.labels.get(crate::compile::label::INSTANCE_TYPE);
+            let name = node.labels.get(crate::label::INSTANCE_TYPE);
             let kind = name.and_then(|name| problem.catalogs[catalog].find(name));
             vec![kind.map(|kind| table.of_type[catalog][kind])]
         }

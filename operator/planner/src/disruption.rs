@@ -35,12 +35,13 @@ use rustc_hash::FxHashMap;
 
 use crate::Cancel;
 use crate::compile::Problem;
+use crate::demands::demands;
 use crate::launch::{pod_ref, tell_apart};
 use crate::plan::{
     Candidate, Command, Launch, Method, PLAN_VERSION, Plan, Resume, StayReason, StayingNode,
 };
 use crate::policy::Policy;
-use crate::provision::{demands, nominations};
+use crate::provision::nominations;
 use crate::reservations::Reservations;
 use crate::resources::MicroUsd;
 use crate::snapshot::{DisruptionReason, NodePhase, Placement, Snapshot};
@@ -56,7 +57,6 @@ use wanted::Wanted;
 
 pub use budgets::{BudgetUse, budget_uses};
 pub use deletion_costs::{DeletionCost, PresentCost, deletion_costs};
-pub(crate) use rehearsal::shuffle;
 pub use rehearsal::size_class;
 pub use replicas::replicas;
 #[cfg(test)]
@@ -246,7 +246,7 @@ impl<'p, 'a> Pass<'p, 'a> {
     fn place_waiting(&mut self) -> Wanted {
         let (mut waiting, _) = demands(self.problem, |_| true);
         for demand in &mut waiting {
-            for (variant, dropped) in crate::constrained::alternatives(self.problem, demand.shape) {
+            for (variant, dropped) in crate::pack::alternatives(self.problem, demand.shape) {
                 (demand.variant, demand.dropped) = (variant, dropped);
                 self.solver.place_on_machines(demand, |_| true);
             }

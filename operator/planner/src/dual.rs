@@ -27,6 +27,15 @@ pub(crate) struct Kind {
     pub(crate) price: f64,
 }
 
+impl Kind {
+    /// A machine with a price and, by column, the amounts that it has for pods.
+    #[expect(clippy::cast_precision_loss, reason = "a ratio")]
+    pub(crate) fn new(net: &[i64], price: i64) -> Self {
+        let room = [net[0], net[1]].map(|amount| amount.max(1) as f64);
+        Self { room, price: price as f64 }
+    }
+}
+
 /// Pods of one shape.
 #[derive(Clone, Debug)]
 pub(crate) struct Item {
@@ -36,6 +45,15 @@ pub(crate) struct Item {
     pub(crate) requests: [f64; 2],
     /// The types that hold one, by index.
     pub(crate) kinds: Vec<usize>,
+}
+
+impl Item {
+    /// So many pods with the same requests, by column, and the types that hold one.
+    #[expect(clippy::cast_precision_loss, reason = "a ratio")]
+    pub(crate) fn new(pods: usize, requests: &[i64], kinds: Vec<usize>) -> Self {
+        let requests = [requests[0], requests[1]].map(|amount| amount as f64);
+        Self { pods: pods as f64, requests, kinds }
+    }
 }
 
 /// What places are worth.

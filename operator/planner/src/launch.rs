@@ -322,7 +322,7 @@ fn labels(solver: &Solver<'_, '_>, spec: &MachineSpec) -> BTreeMap<String, Strin
     let template = &problem.templates[spec.template];
     let pool = &problem.snapshot.node_pools[template.pool];
     let mut labels = pool.template.labels.clone();
-    labels.insert(crate::compile::label::NODE_POOL.to_owned(), pool.name.clone());
+    labels.insert(crate::label::NODE_POOL.to_owned(), pool.name.clone());
     for (key, set) in spec.requirements.iter() {
         let name = symbols.key_name(key);
         if problem.is_well_known(key)

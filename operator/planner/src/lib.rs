@@ -5,15 +5,16 @@
 //! input gives the same bytes. [`check()`] is written from the rules of Kubernetes, independently
 //! of the solver, and accepts every plan that the solver makes.
 
+mod arrival_order;
 pub mod check;
 mod compile;
-mod constrained;
-mod daemons;
+mod demands;
 mod devices;
 mod disruption;
 mod dual;
 mod id_set;
 pub mod intern;
+mod label;
 mod launch;
 mod limits;
 mod lower_bound;
@@ -23,7 +24,6 @@ mod pack;
 pub mod plan;
 pub mod policy;
 mod provision;
-mod reasons;
 pub mod repair;
 pub mod requirements;
 mod reservations;

@@ -6,6 +6,7 @@ use fixedbitset::FixedBitSet;
 use rustc_hash::FxHashMap;
 
 use crate::compile::Problem;
+use crate::compile::machines::promised_types;
 use crate::compile::types::{Template, TypeTable};
 use crate::plan::Exclusion;
 
@@ -311,22 +312,4 @@ fn capacity_of(problem: &Problem<'_>, machine: usize, capacity: &mut Vec<i64>) {
             capacity.iter_mut().zip(row).for_each(|(most, &amount)| *most = amount.max(*most));
         }
     }
-}
-
-/// The types that a claim without an instance lists.
-pub(crate) fn promised_types(problem: &Problem<'_>, machine: usize, catalog: usize) -> FixedBitSet {
-    let table = &problem.catalogs[catalog];
-    let mut types = FixedBitSet::with_capacity(table.len());
-    let promised = problem.machines.promised(machine, problem.keys.instance_type);
-    for &value in promised.and_then(|set| set.listed()).unwrap_or_default() {
-        if let Some(kind) = table.find(problem.symbols.value_name(value)) {
-            types.insert(kind);
-        }
-    }
-    types
-}
-
-/// `metadata.name` of the template's pool.
-pub(crate) fn pool_name<'p>(problem: &'p Problem<'_>, template: &Template) -> &'p str {
-    &problem.snapshot.node_pools[template.pool].name
 }

@@ -6,10 +6,10 @@ mod zones;
 use fixedbitset::FixedBitSet;
 
 use crate::compile::Problem;
+use crate::demands::demands;
 use crate::dual::{Deals, Item, Kind, exact, worthy};
 use crate::machine_specs::MachineSpecs;
 use crate::policy::Policy;
-use crate::provision::demands;
 use crate::resources::MicroUsd;
 use crate::snapshot::Snapshot;
 use zones::Zones;
@@ -142,7 +142,10 @@ fn relaxation(problem: &Problem<'_>) -> Relaxation {
             let Some(spec) = zones.spec(problem, &mut specs, base, zone) else { continue };
             offers.push(Offer { template, zone, first_kind: kinds.len() });
             for kind in 0..specs[spec].n_types() {
-                kinds.push(relaxed(problem, template, kind, specs[spec].price(kind)));
+                kinds.push(Kind::new(
+                    problem.templates[template].net(kind),
+                    specs[spec].price(kind),
+                ));
                 sold_in.push(zone);
             }
         }
@@ -164,9 +167,9 @@ fn relaxation(problem: &Problem<'_>) -> Relaxation {
         match zones.deal(problem, demand, &places) {
             Some(deal) => {
                 deals.push(deal);
-                items.extend(parts.iter().map(|part| item(pods, requests, part.to_vec())));
+                items.extend(parts.iter().map(|part| Item::new(pods, requests, part.to_vec())));
             }
-            None => items.push(item(pods, requests, sorted(holding))),
+            None => items.push(Item::new(pods, requests, sorted(holding))),
         }
         shapes.resize(items.len(), demand.shape);
     }
@@ -218,21 +221,6 @@ fn holding(
 fn sorted(mut kinds: Vec<usize>) -> Vec<usize> {
     kinds.sort_unstable();
     kinds
-}
-
-/// A type as the relaxation sees it.
-#[expect(clippy::cast_precision_loss, reason = "a ratio")]
-pub(crate) fn relaxed(problem: &Problem<'_>, template: usize, kind: usize, price: i64) -> Kind {
-    let net = problem.templates[template].net(kind);
-    let room = [net[0], net[1]].map(|amount| amount.max(1) as f64);
-    Kind { room, price: price as f64 }
-}
-
-/// Pods as the relaxation sees them.
-#[expect(clippy::cast_precision_loss, reason = "a ratio")]
-pub(crate) fn item(pods: usize, requests: &[i64], kinds: Vec<usize>) -> Item {
-    let requests = [requests[0], requests[1]].map(|amount| amount as f64);
-    Item { pods: pods as f64, requests, kinds }
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "hourly prices are far below 2^53 millionths")]

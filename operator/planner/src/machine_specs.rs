@@ -5,6 +5,7 @@
 //! for more. Specs are interned: the instance types that meet a set of requirements, and what each
 //! costs then, are worked out once however many machines and pods arrive at it.
 
+mod reasons;
 mod stock;
 
 use std::sync::Arc;
@@ -19,9 +20,10 @@ use crate::compile::variants::Variant;
 use crate::compile::{Problem, shapes::ClassId};
 use crate::intern::{Key, Value};
 use crate::plan::Exclusion;
-use crate::reasons::no_type;
 use crate::requirements::{Requirements, ValueSet};
 use crate::topology::{Counted, Expected, spec_values};
+use reasons::no_type;
+pub(crate) use reasons::shortage;
 use stock::Stocks;
 pub(crate) use stock::{Stock, by_price, frontier};
 

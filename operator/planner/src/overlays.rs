@@ -9,8 +9,8 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::compile::label;
 use crate::intern::Symbols;
+use crate::label;
 use crate::plan::Launch;
 use crate::requirements::{Requirements, ValueSet};
 use crate::resources::MicroUsd;

@@ -13,6 +13,8 @@
 
 mod bins;
 mod columns;
+pub(crate) mod constrained;
+mod device_claims;
 mod exchange;
 mod knapsack;
 mod loads;
@@ -27,17 +29,19 @@ use fixedbitset::FixedBitSet;
 
 use crate::Cancel;
 use crate::compile::{Problem, add_times, take_times};
-use crate::constrained::Placing;
+use crate::demands::{Demand, LaunchOption};
 use crate::limits::Limits;
 use crate::machine_specs::SpecId;
 use crate::plan::Exclusion;
-use crate::solver::{Claim, Demand, LaunchOption, Solver};
+use crate::solver::{Claim, Solver};
 use columns::Candidate;
+use constrained::Placing;
 use loads::{Load, Part, cheapest_load, fill_load};
 
 use values::Valuation;
 
 pub(crate) use bins::Bins;
+pub(crate) use constrained::alternatives;
 pub(crate) use loads::value;
 pub(crate) use rehearsal::rehearse;
 pub(crate) use relocate::relocate;
@@ -207,9 +211,9 @@ fn place_constrained(
                 given_up[index] = true;
                 let before = demand.left();
                 let waits = if has_claims(demand) {
-                    crate::devices::placing::place(solver, bins, demand, strategy, open, cancel)
+                    device_claims::place(solver, bins, demand, strategy, open, cancel)
                 } else {
-                    crate::constrained::place(solver, bins, demand, strategy, open, cancel)
+                    constrained::place(solver, bins, demand, strategy, open, cancel)
                 };
                 if let Some(reasons) = waits {
                     waits_here.push((index, reasons));

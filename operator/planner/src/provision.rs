@@ -1,6 +1,6 @@
 //! Provisioning: places for pods that have none, on machines that exist, are on their way, or are to be launched.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fixedbitset::FixedBitSet;
@@ -8,6 +8,7 @@ use jiff::Timestamp;
 
 use crate::Cancel;
 use crate::compile::Problem;
+use crate::demands::{Demand, demands};
 use crate::launch::{LaunchFilter, Launches, pod_ref, tell_apart};
 use crate::machine_specs::MachineSpecs;
 use crate::pack::{Strategy, pack, rehearse, relocate, repack};
@@ -16,8 +17,8 @@ use crate::plan::{
 };
 use crate::policy::Policy;
 use crate::reservations::Reservations;
-use crate::snapshot::{Eviction, Placement, Pod, Snapshot};
-use crate::solver::{Budget, Demand, LaunchOption, Solver};
+use crate::snapshot::{Placement, Snapshot};
+use crate::solver::{Budget, Solver};
 
 /// Plans places for all pods that need one: those that kube-scheduler found none for, and those on machines that go away.
 ///
@@ -111,7 +112,8 @@ fn planned<'p, 'a>(
                 Ok(launch) => launches.push(launch),
                 Err(reason) => {
                     let template = packed.solver.specs[claim.spec].template;
-                    let pool = crate::limits::pool_name(problem, &problem.templates[template]);
+                    let pool =
+                        crate::compile::types::pool_name(problem, &problem.templates[template]);
                     let pods = claim.pods.iter().map(|&pod| pod_ref(&snapshot.pods[pod]));
                     lost.push((pods.collect::<Vec<_>>(), pool.to_owned(), reason));
                 }
@@ -252,84 +254,4 @@ pub(crate) fn nominations(snapshot: &Snapshot, placed: &[(usize, usize)]) -> Vec
         .collect();
     list.sort_by(|a, b| a.pod.cmp(&b.pod));
     list
-}
-
-/// Pods that need a place, by shape and in the order of packing, without those that can't be planned for; these with the reason.
-pub(crate) fn demands(
-    problem: &Problem<'_>,
-    wanted: impl Fn(usize) -> bool,
-) -> (Vec<Demand>, Vec<(usize, Exclusion)>) {
-    let snapshot = problem.snapshot;
-    let moves = |pod: &Pod| match pod.placement {
-        Placement::Unschedulable => !pod.daemon && !pod.mirror && !pod.terminating,
-        Placement::Waiting => false,
-        Placement::Bound(_) => is_currently_reschedulable(pod),
-    };
-    let pods = problem.restless.iter().copied().filter(|&pod| moves(&snapshot.pods[pod]));
-    demands_of(problem, pods.filter(|&index| wanted(index)))
-}
-
-/// The same for given pods.
-pub(crate) fn demands_of(
-    problem: &Problem<'_>,
-    pods: impl Iterator<Item = usize>,
-) -> (Vec<Demand>, Vec<(usize, Exclusion)>) {
-    let snapshot = problem.snapshot;
-    // Virtual pods are demands of their own, after those of pods that there are.
-    let mut by_shape: BTreeMap<(bool, u32, Vec<u32>), Vec<usize>> = BTreeMap::new();
-    let mut rejected = Vec::new();
-    for index in pods {
-        let pod = &snapshot.pods[index];
-        let shape = &problem.shapes[pod.shape.0 as usize];
-        if shape.opted_out {
-            continue;
-        }
-        let why = pod.problem.clone().map(Exclusion::Pod);
-        let claims = pod.claims.len() == snapshot.shapes[pod.shape.0 as usize].device_claims.len()
-            && (problem.devices.is_some() || !shape.has_claims);
-        let unknown = || Some(Exclusion::Pod("its resource claims are not there".to_owned()));
-        let why = why.or_else(|| if claims { None } else { unknown() });
-        match why.or_else(|| shape.problem.clone()) {
-            Some(reason) => rejected.push((index, reason)),
-            None => {
-                // Claims that pods share, or that are allocated, decide where a pod may be: no other pod is like it.
-                let own = crate::devices::singular_claims(problem, pod);
-                by_shape.entry((pod.buffer.is_some(), pod.shape.0, own)).or_default().push(index);
-            }
-        }
-    }
-    let mut demands: Vec<Demand> = by_shape
-        .into_iter()
-        .map(|((_, shape, _), mut pods)| {
-            pods.sort_by_key(|&pod| (snapshot.pods[pod].created_at, &snapshot.pods[pod].uid));
-            Demand {
-                shape: shape as usize,
-                pods,
-                next: 0,
-                variant: 0,
-                dropped: 0,
-                value: -1.0,
-                launch_option: LaunchOption::Unknown,
-            }
-        })
-        .collect();
-    // Karpenter's queue: the largest first, then the oldest.
-    demands.sort_by_key(|demand| {
-        let requests = &problem.shapes[demand.shape].requests;
-        let first = &snapshot.pods[demand.pods[0]];
-        let size = std::cmp::Reverse((requests[0], requests[1]));
-        (first.buffer.is_some(), size, first.created_at, &first.uid)
-    });
-    (demands, rejected)
-}
-
-/// Whether a pod that leaves its machine has to get another place: not when it stays, comes back by itself everywhere, or has ended.
-pub(crate) fn is_reschedulable(pod: &Pod) -> bool {
-    (!pod.terminating || pod.stateful) && !pod.daemon && !pod.mirror
-}
-
-/// Whether it may leave its machine now.
-pub(crate) fn is_currently_reschedulable(pod: &Pod) -> bool {
-    let held = matches!(pod.eviction, Eviction::DoNotDisrupt | Eviction::FullyBlockedByPdb(_));
-    is_reschedulable(pod) && !held
 }

@@ -9,8 +9,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::compile::label;
 use crate::intern::Symbols;
+use crate::label;
 use crate::plan::{Exclusion, Launch, Plan, StayReason, StayingNode};
 use crate::requirements::{Requirements, ValueSet};
 use crate::resources::MicroUsd;

@@ -11,6 +11,7 @@ use rustc_hash::FxHashMap;
 use crate::compile::shapes::{ClassId, HostPort, ports_conflict};
 use crate::compile::taints::untolerated;
 use crate::compile::{Problem, add_times, machine_meets, take_times, times};
+use crate::demands::Demand;
 use crate::devices;
 use crate::limits::Limits;
 use crate::machine_specs::{MachineSpec, MachineSpecs, SpecId};
@@ -19,54 +20,6 @@ use crate::room_index::{Query, RoomIndex, first};
 use crate::topology::{Counts, Host};
 pub(crate) use budget::Budget;
 pub(crate) use opening::REASONS;
-
-/// The template and spec in which a demand opens machines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LaunchOption {
-    /// Not determined yet.
-    Unknown,
-    /// No template admits it.
-    Infeasible,
-    /// Of this template, with this spec.
-    Feasible(usize, SpecId),
-}
-
-/// Pods of one shape that need a place.
-#[derive(Clone, Debug)]
-pub(crate) struct Demand {
-    pub(crate) shape: usize,
-    /// Indices of [`crate::Snapshot::pods`]; those from `next` on have none yet.
-    pub(crate) pods: Vec<usize>,
-    pub(crate) next: usize,
-    /// The alternative that is being tried.
-    pub(crate) variant: usize,
-    /// The number of its preferences about other pods that are dropped.
-    pub(crate) dropped: usize,
-    /// The value of a place for one of them, in micro-dollars: its cost on the types where it is
-    /// cheapest.
-    pub(crate) value: f64,
-    /// Where it opens machines.
-    pub(crate) launch_option: LaunchOption,
-}
-
-impl Demand {
-    /// The number of pods without a place.
-    pub(crate) fn left(&self) -> usize {
-        self.pods.len() - self.next
-    }
-
-    /// Whether its pods are virtual pods of a CapacityBuffer.
-    pub(crate) fn is_virtual(&self, problem: &Problem<'_>) -> bool {
-        self.pods.first().is_some_and(|&pod| problem.snapshot.pods[pod].buffer.is_some())
-    }
-
-    /// Removes the next pods from those that need a place.
-    pub(crate) fn take(&mut self, n: usize) -> &[usize] {
-        let from = self.next;
-        self.next += n;
-        &self.pods[from..self.next]
-    }
-}
 
 /// A planned machine.
 #[derive(Clone, Debug)]
@@ -395,7 +348,7 @@ impl<'p, 'a> Solver<'p, 'a> {
 
     /// The resource with the largest shortage if no type of a spec holds a request.
     pub(crate) fn shortage(&self, spec: SpecId, requests: &[i64]) -> Exclusion {
-        crate::reasons::shortage(self.problem, &self.specs[spec], requests)
+        crate::machine_specs::shortage(self.problem, &self.specs[spec], requests)
     }
 
     /// The first key of which a set of types has fewer distinct values than `minValues`, with both

@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::FxHashSet;
 
-use crate::compile::{Problem, label};
+use crate::compile::Problem;
+use crate::demands::Demand;
 use crate::intern::{Key, Value};
+use crate::label;
 use crate::machine_specs::MachineSpecs;
 use crate::plan::{ANY_ZONE, NO_ZONE};
 use crate::requirements::ValueSet;
 use crate::snapshot::{Placement, Pod};
-use crate::solver::Demand;
 use crate::topology::Counts;
 
 /// The number of waiting pods that can run in one zone only, by zone; in several; in none. The

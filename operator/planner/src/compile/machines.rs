@@ -2,13 +2,15 @@
 
 use std::collections::BTreeSet;
 
+use fixedbitset::FixedBitSet;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::compile::daemons::Daemons;
 use crate::compile::shapes::{Class, HostPort, Shape};
-use crate::compile::{Columns, Problem, label};
-use crate::daemons::Daemons;
+use crate::compile::{Columns, Problem};
 use crate::devices;
 use crate::intern::{Key, Symbols, Value};
+use crate::label;
 use crate::requirements::{Requirements, ValueSet};
 use crate::snapshot::{Node, NodePhase, Placement, Snapshot};
 use crate::topology::Rules;
@@ -244,4 +246,17 @@ pub(super) fn fill_room(problem: &mut Problem<'_>, daemons: &Daemons, scan: &Pod
     problem.machines.room = room;
     problem.machines.width = width;
     problem.machines.ports = ports;
+}
+
+/// The types that a claim without an instance lists.
+pub(crate) fn promised_types(problem: &Problem<'_>, machine: usize, catalog: usize) -> FixedBitSet {
+    let table = &problem.catalogs[catalog];
+    let mut types = FixedBitSet::with_capacity(table.len());
+    let promised = problem.machines.promised(machine, problem.keys.instance_type);
+    for &value in promised.and_then(|set| set.listed()).unwrap_or_default() {
+        if let Some(kind) = table.find(problem.symbols.value_name(value)) {
+            types.insert(kind);
+        }
+    }
+    types
 }

@@ -7,8 +7,9 @@ use k8s_openapi::api::core::v1::Toleration;
 use rustc_hash::{FxBuildHasher, FxHashSet};
 
 use super::variants::Variants;
-use super::{Columns, is_restricted, label};
+use super::{Columns, is_restricted};
 use crate::intern::Symbols;
+use crate::label;
 use crate::plan::Exclusion;
 use crate::policy::Policy;
 use crate::requirements::Requirements;
@@ -78,7 +79,7 @@ pub(crate) fn compile(
                 let variants = entry.key().0.clone();
                 entry.insert(Class {
                     tolerations: shape.tolerations.clone(),
-                    required: crate::daemons::terms(shape, symbols),
+                    required: crate::compile::daemons::terms(shape, symbols),
                     variants,
                 });
             }

@@ -8,9 +8,10 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use super::fitting::Fitting;
 use super::volumes::UNLIMITED;
-use super::{Columns, Problem, fits, label};
-use crate::daemons::{Daemons, Overheads};
+use super::{Columns, Problem, fits};
+use crate::compile::daemons::{Daemons, Overheads};
 use crate::intern::{Key, Symbols};
+use crate::label;
 use crate::requirements::{Requirements, ValueSet};
 use crate::snapshot::{CapacityType, Catalog, Snapshot};
 
@@ -315,4 +316,9 @@ pub(crate) fn markets_meeting(
         meeting.set(index, market.requirements.intersects(requirements, &problem.symbols).is_ok());
     }
     meeting
+}
+
+/// `metadata.name` of the template's pool.
+pub(crate) fn pool_name<'p>(problem: &'p Problem<'_>, template: &Template) -> &'p str {
+    &problem.snapshot.node_pools[template.pool].name
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::Problem;
-use crate::daemons::Daemons;
+use crate::compile::daemons::Daemons;
 use crate::snapshot::{NodePhase, PodShape};
 
 /// The column of a driver without a limit.
@@ -55,10 +55,10 @@ fn limit(problem: &Problem<'_>, machine: usize, column: usize, driver: &str) -> 
     let Some(catalog) = pool.and_then(|pool| pool.catalog) else { return UNLIMITED };
     let table = &problem.catalogs[catalog.0 as usize];
     if node.phase == NodePhase::Pending {
-        let types = crate::limits::promised_types(problem, machine, catalog.0 as usize);
+        let types = crate::compile::machines::promised_types(problem, machine, catalog.0 as usize);
         let least = types.ones().map(|kind| table.allocatable(kind)[column]).min();
         return least.unwrap_or(UNLIMITED);
     }
-    let kind = node.labels.get(super::label::INSTANCE_TYPE).and_then(|name| table.find(name));
+    let kind = node.labels.get(crate::label::INSTANCE_TYPE).and_then(|name| table.find(name));
     kind.map_or(UNLIMITED, |kind| table.allocatable(kind)[column])
 }

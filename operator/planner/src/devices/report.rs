@@ -145,10 +145,10 @@ fn types_of(problem: &Problem<'_>, table: &Table<'_>, machine: usize, profile: u
     };
     debug_assert!(profiles_of(problem, machine).contains(&Some(profile)), "a profile of its own");
     if node.phase != NodePhase::Pending {
-        let name = node.labels.get(crate::compile::label::INSTANCE_TYPE);
+        let name = node.labels.get(crate::label::INSTANCE_TYPE);
         return name.cloned().into_iter().collect();
     }
-    let types = crate::limits::promised_types(problem, machine, catalog);
+    let types = crate::compile::machines::promised_types(problem, machine, catalog);
     let types = types.ones().filter(|&kind| table.of_type[catalog][kind] == profile);
     types.map(|kind| problem.catalogs[catalog].names[kind].clone()).collect()
 }

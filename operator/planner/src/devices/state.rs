@@ -9,7 +9,6 @@ use super::{Table, profiles_of};
 use crate::compile::{Problem, machine_meets};
 use crate::machine_specs::{MachineSpecs, SpecId};
 use crate::plan::Exclusion;
-use crate::provision::is_currently_reschedulable;
 use crate::requirements::Requirements;
 use crate::snapshot::{ClaimSpec, Placement};
 
@@ -72,7 +71,7 @@ impl State {
         let pods = problem.snapshot.pods.iter().enumerate();
         let leaving = pods.filter(|(_, pod)| match pod.placement {
             Placement::Bound(node) => {
-                problem.snapshot.nodes[node.0 as usize].deleting && is_currently_reschedulable(pod)
+                problem.snapshot.nodes[node.0 as usize].deleting && pod.is_currently_reschedulable()
             }
             _ => false,
         });

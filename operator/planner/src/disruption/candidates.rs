@@ -9,7 +9,6 @@ use crate::disruption::Pass;
 use crate::disruption::cost::{LEAST_COST, reschedule_cost};
 use crate::launch::pod_ref;
 use crate::plan::{PodRef, StayReason};
-use crate::provision::is_reschedulable;
 use crate::resources::MicroUsd;
 use crate::snapshot::{self, Eviction, NodePhase};
 
@@ -161,7 +160,7 @@ fn weigh(problem: &Problem<'_>, index: usize) -> Result<Node, StayReason> {
     let pods: Vec<_> = problem.pods_on[index]
         .iter()
         .copied()
-        .filter(|&pod| is_reschedulable(&snapshot.pods[pod]))
+        .filter(|&pod| snapshot.pods[pod].is_reschedulable())
         .collect();
     let cost = reschedule_cost(pods.iter().map(|&pod| &snapshot.pods[pod]));
     let mut pod_budgets = BTreeMap::new();

@@ -15,7 +15,7 @@ use super::replacement::cheaper;
 use super::rescheduling::{Moves, Search};
 use super::small_wave::SmallWave;
 use crate::Cancel;
-use crate::compile::label;
+use crate::label;
 use crate::plan::{Launch, Method, Resume, StayReason};
 use crate::snapshot::{ConsolidationPolicy, DisruptionReason};
 

@@ -4,8 +4,8 @@ use super::Pass;
 use super::candidates::{Node, by_savings};
 use super::consolidation::{Aim, Patience, eviction_price};
 use super::rehearsal::Stage;
+use crate::demands::Demand;
 use crate::snapshot::DisruptionReason;
-use crate::solver::Demand;
 
 /// How many nodes are considered together at most, as in Karpenter.
 const TOGETHER: usize = 100;
@@ -73,7 +73,7 @@ fn promising(pass: &mut Pass<'_, '_>, nodes: &[&Node]) -> Vec<usize> {
     for (index, node) in nodes.iter().enumerate() {
         price += node.price.unwrap_or_default().0;
         evictions += eviction_price(pass, &[node]);
-        let (demands, _) = crate::provision::demands_of(problem, node.pods.iter().copied());
+        let (demands, _) = crate::demands::demands_of(problem, node.pods.iter().copied());
         for demand in &demands {
             if fits_nowhere(pass, demand, node.index) {
                 let requests = &problem.shapes[demand.shape].requests;

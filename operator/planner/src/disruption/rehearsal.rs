@@ -18,11 +18,11 @@ use super::Pass;
 use super::candidates::Node;
 use super::consolidation::{Aim, consolidate};
 use super::small_wave::is_well_filled;
+use crate::arrival_order::shuffle;
 use crate::compile::shapes::ClassId;
 use crate::compile::{fits, take_times};
 use crate::machine_specs::{MachineSpecs, SpecId};
 use crate::plan::StayReason;
-use crate::provision::is_currently_reschedulable;
 use crate::resources::Resources;
 use crate::solver::Solver;
 use crate::topology::{Counts, Host};
@@ -182,7 +182,7 @@ impl<'n, 'p, 'a> Stage<'n, 'p, 'a> {
             solver.counts = counts_without(stage, solver.closed());
         }
         let mut pods: Vec<Evicted> = stage.evicted[..evicted].to_vec();
-        pods.retain(|it| is_currently_reschedulable(&problem.snapshot.pods[it.pod]));
+        pods.retain(|it| problem.snapshot.pods[it.pod].is_currently_reschedulable());
         let mut shut = stage.settling.clone();
         shut.union_with(&stage.sick);
         let spares = self.spares(&stage.crowding[..crowding], room_for);
@@ -241,16 +241,6 @@ fn counts_without(pass: &Pass<'_, '_>, closed: impl Iterator<Item = usize>) -> C
         }
     }
     counts
-}
-
-/// Another order, the same in every pass so that what is at rest stays at rest; 0 leaves things as they are.
-pub(crate) fn shuffle<T>(pods: &mut [T], order: u64) {
-    let mut draw = order;
-    for at in (1..pods.len()).rev().filter(|_| order > 0) {
-        draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let other = usize::try_from(draw >> 33).unwrap_or(0) % (at + 1);
-        pods.swap(at, other);
-    }
 }
 
 /// Machines by what they have left.

@@ -4,8 +4,8 @@ use fixedbitset::FixedBitSet;
 
 use super::Pass;
 use super::candidates::Node;
-use crate::compile::label;
 use crate::compile::types::NOT_FOR_SALE;
+use crate::label;
 use crate::launch::{LaunchFilter, launch, pod_ref};
 use crate::plan::{Launch, LaunchReason, StayReason};
 use crate::snapshot::{CapacityType, DisruptionReason};

@@ -8,7 +8,6 @@ use crate::disruption::cost::reschedule_cost;
 use crate::launch::{LaunchFilter, launch as launch_claim, tell_apart};
 use crate::plan::{Exclusion, Launch, LaunchReason, PLAN_VERSION, Plan, Removal, SkippedPool};
 use crate::policy::Policy;
-use crate::provision::is_reschedulable;
 use crate::snapshot::{Eviction, NodePool, Placement, Snapshot};
 use crate::solver::{Claim, Solver};
 
@@ -101,7 +100,7 @@ fn leaving(snapshot: &Snapshot, pool: &NodePool, on: &[Vec<usize>], now: Timesta
             let held = |eviction: &Eviction| *eviction == Eviction::DoNotDisrupt;
             let starting = node.claim.as_ref().is_none_or(|claim| claim.provider_id.is_none());
             let empty = pods().all(|pod| pod.daemon && !held(&pod.eviction));
-            let cost = reschedule_cost(pods().filter(|pod| is_reschedulable(pod)));
+            let cost = reschedule_cost(pods().filter(|pod| pod.is_reschedulable()));
             let protected = node.do_not_disrupt || pods().any(|pod| held(&pod.eviction));
             let rank = if starting {
                 0

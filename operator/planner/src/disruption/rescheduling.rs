@@ -2,12 +2,12 @@
 
 use super::Pass;
 use super::candidates::Node;
+use crate::demands::Demand;
+use crate::demands::demands_of;
 use crate::launch::{LaunchFilter, launch, pod_ref};
 use crate::pack::{Strategy, pack};
 use crate::plan::{Launch, LaunchReason, StayReason};
-use crate::provision::{demands_of, is_currently_reschedulable};
 use crate::snapshot::{DisruptionReason, NodePhase};
-use crate::solver::Demand;
 
 /// Where the pods of candidates go.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl Pass<'_, '_> {
         let pods = nodes
             .iter()
             .flat_map(|node| node.pods.iter().copied())
-            .filter(|&pod| search.held || is_currently_reschedulable(&snapshot.pods[pod]));
+            .filter(|&pod| search.held || snapshot.pods[pod].is_currently_reschedulable());
         let (mut demands, rejected) = demands_of(problem, pods);
         if let Some((pod, _)) = rejected.first() {
             return Err(StayReason::PodsDontFit(pod_ref(&snapshot.pods[*pod])));

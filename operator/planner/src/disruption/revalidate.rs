@@ -8,10 +8,10 @@ use super::candidates::{Node, examine, examine_sick};
 use super::rescheduling::Search;
 use super::{Pass, consolidation, drift, emptiness, prepare, repair};
 use crate::compile::{Problem, fits};
+use crate::demands::demands;
 use crate::launch::pod_ref;
 use crate::plan::{Candidate, Command, Method, StayReason};
 use crate::policy::Policy;
-use crate::provision::demands;
 use crate::snapshot::Snapshot;
 
 /// Checks a command against a later snapshot: its nodes are still there and may go, the budgets allow it, no pod has come that would have to move too, and

@@ -7,8 +7,9 @@ use fixedbitset::FixedBitSet;
 
 use super::candidates::Node;
 use crate::compile::{add_times, fits};
+use crate::demands::{Demand, LaunchOption};
 use crate::provision::best;
-use crate::solver::{Demand, LaunchOption, Solver};
+use crate::solver::Solver;
 
 /// How many different machines to come are compared with the nodes, the largest first.
 const MACHINES: usize = 64;

@@ -6,10 +6,10 @@ use fixedbitset::FixedBitSet;
 use rustc_hash::FxHashSet;
 
 use crate::compile::Problem;
+use crate::demands::Demand;
 use crate::dual::{Deal, Zone};
 use crate::intern::{Key, Value};
 use crate::machine_specs::{MachineSpecs, SpecId};
-use crate::solver::Demand;
 use crate::topology::{Counts, Evenly};
 
 /// With more zones, or domains of whatever label pods are spread over, these are left out of the bound.

@@ -19,9 +19,10 @@ use super::loads::Load;
 use super::{Repeats, commit};
 use crate::Cancel;
 use crate::compile::add_times;
+use crate::demands::Demand;
 use crate::dual::{Master, Units};
 use crate::machine_specs::SpecId;
-use crate::solver::{Demand, Solver};
+use crate::solver::Solver;
 use dealing::Dealer;
 use table::{Bin, Table};
 

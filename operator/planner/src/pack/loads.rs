@@ -5,8 +5,9 @@ use fixedbitset::FixedBitSet;
 use super::exchange::improve;
 use crate::compile::shapes::{HostPort, ports_conflict};
 use crate::compile::{add_times, take_times, times};
+use crate::demands::Demand;
 use crate::machine_specs::{SpecId, by_price, frontier};
-use crate::solver::{Demand, Solver};
+use crate::solver::Solver;
 
 /// How many types are filled in both orders.
 const PROMISING: usize = 12;

@@ -137,7 +137,7 @@ impl Stage {
         let queues = ORDERS.map(|number| {
             // Pods in the order in which kube-scheduler takes them; those that came together in no certain one.
             let mut order: Vec<usize> = (0..pods.len()).collect();
-            crate::disruption::shuffle(&mut order, number);
+            crate::arrival_order::shuffle(&mut order, number);
             order.sort_by_key(|&at| {
                 let pod = &problem.snapshot.pods[pods[at].0];
                 (std::cmp::Reverse(pod.priority), pod.created_at)

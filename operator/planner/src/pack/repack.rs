@@ -14,9 +14,10 @@ use super::values::Valuation;
 use super::{Repeats, commit};
 use crate::Cancel;
 use crate::compile::Problem;
+use crate::demands::{Demand, LaunchOption};
 use crate::limits::Limits;
 use crate::machine_specs::SpecId;
-use crate::solver::{Claim, Demand, LaunchOption, Solver};
+use crate::solver::{Claim, Solver};
 
 /// MachineSpecs with more shapes than this are left as they are.
 const SHAPES: usize = 300;
@@ -66,7 +67,8 @@ pub(crate) fn repack(solver: &mut Solver<'_, '_>, cancel: &dyn Cancel) {
         }
     }
     if changed {
-        solver.counts.recount_claims(solver.problem, &solver.claims);
+        let pods = solver.claims.iter().map(|claim| &claim.pods[..]);
+        solver.counts.recount_claims(solver.problem, pods);
     }
 }
 

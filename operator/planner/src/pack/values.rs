@@ -2,10 +2,10 @@
 
 use fixedbitset::FixedBitSet;
 
+use crate::demands::{Demand, LaunchOption};
 use crate::dual::{Deals, Item, Kind, exact, improve};
-use crate::lower_bound::{item, relaxed};
 use crate::machine_specs::SpecId;
-use crate::solver::{Demand, LaunchOption, Solver};
+use crate::solver::Solver;
 
 /// How often the splits of prices are improved when only the amounts of pods have changed.
 const ROUNDS: u32 = 25;
@@ -81,7 +81,7 @@ impl Valuation {
         }
         let kinds: Vec<Kind> = types
             .iter()
-            .map(|&kind| relaxed(solver.problem, template, kind, price(kind)))
+            .map(|&kind| Kind::new(solver.problem.templates[template].net(kind), price(kind)))
             .collect();
         let net = &solver.problem.templates[template];
         let items: Vec<Item> = options
@@ -92,7 +92,7 @@ impl Valuation {
                     solver.specs[spec].types[kind] && crate::compile::fits(requests, net.net(kind))
                 };
                 let holding = (0..types.len()).filter(|&at| holds(types[at])).collect();
-                item(demands[index].left(), requests, holding)
+                Item::new(demands[index].left(), requests, holding)
             })
             .collect();
         let deals = Deals::default();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::compile::label::NODE_POOL;
+use crate::label::NODE_POOL;
 use crate::snapshot::{Node, Snapshot};
 
 /// Of a pool's Nodes so many per cent, rounded up, may be sick.

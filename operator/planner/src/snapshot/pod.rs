@@ -158,6 +158,20 @@ pub struct Pod {
     pub claims: Vec<u32>,
 }
 
+impl Pod {
+    /// Whether it has to get another place when it leaves its machine: not if it stays, comes back
+    /// by itself on every machine, or has ended.
+    pub(crate) fn is_reschedulable(&self) -> bool {
+        (!self.terminating || self.stateful) && !self.daemon && !self.mirror
+    }
+
+    /// Whether it may leave its machine now.
+    pub(crate) fn is_currently_reschedulable(&self) -> bool {
+        let held = matches!(self.eviction, Eviction::DoNotDisrupt | Eviction::FullyBlockedByPdb(_));
+        self.is_reschedulable() && !held
+    }
+}
+
 /// The controller of a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -3,8 +3,9 @@
 
 use fixedbitset::FixedBitSet;
 
-use super::{Demand, Solver};
+use super::Solver;
 use crate::compile::Problem;
+use crate::demands::Demand;
 use crate::machine_specs::{SpecId, share_price};
 
 impl Solver<'_, '_> {

@@ -1,7 +1,8 @@
 //! Which NodePools launch machines for a pod, or why none does.
 
-use super::{Demand, Solver, holds};
-use crate::limits::pool_name;
+use super::{Solver, holds};
+use crate::compile::types::pool_name;
+use crate::demands::Demand;
 use crate::machine_specs::SpecId;
 use crate::plan::Exclusion;
 

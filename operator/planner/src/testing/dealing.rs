@@ -14,7 +14,7 @@ use jiff::Timestamp;
 
 use super::machine;
 use super::mixes::Draw;
-use crate::compile::label;
+use crate::label;
 use crate::launch::pod_ref;
 use crate::plan::{Plan, PodRef};
 use crate::policy::Policy;

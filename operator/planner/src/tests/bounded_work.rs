@@ -3,10 +3,10 @@
 use super::behaviour::{HOSTNAME, app, spread};
 use super::world::*;
 use crate::compile::Problem;
-use crate::constrained::{Placing, place};
+use crate::demands::demands;
+use crate::pack::constrained::{Placing, place};
 use crate::pack::{Bins, Strategy, pack};
 use crate::policy::Policy;
-use crate::provision::demands;
 use crate::snapshot::{Operator, PodShape, Snapshot};
 use crate::solver::Solver;
 use crate::topology::Host;

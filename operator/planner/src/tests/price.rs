@@ -5,15 +5,16 @@ use proptest::prelude::*;
 use super::behaviour::{HOSTNAME, ZONE, app, near, spread};
 use super::world::*;
 use crate::compile::Problem;
+use crate::demands::Demand;
+use crate::demands::demands;
 use crate::pack::{Strategy as Way, pack};
 use crate::plan::{Launch, Plan};
 use crate::policy::Policy;
-use crate::provision::demands;
 use crate::resources::MicroUsd;
 use crate::snapshot::{
     CapacityType, Catalog, InstanceType, NodeClassRef, Offering, Operator, PodShape, Snapshot,
 };
-use crate::solver::{Demand, Solver};
+use crate::solver::Solver;
 use crate::testing::mixes::Draw;
 use crate::testing::{Builder, instance_type, usd};
 use crate::{lower_bound, lower_bound_within, provision};

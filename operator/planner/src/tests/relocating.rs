@@ -5,10 +5,10 @@ use proptest::prelude::*;
 use super::behaviour::{HOSTNAME, ZONE, app, near, spread};
 use super::world::*;
 use crate::compile::{Problem, add_times};
+use crate::demands::demands;
 use crate::pack::{Strategy as Way, pack, relocate};
 use crate::policy::Policy;
 use crate::provision;
-use crate::provision::demands;
 use crate::snapshot::{PodShape, Snapshot};
 use crate::solver::{Claim, Solver};
 use crate::testing::Builder;
@@ -32,7 +32,8 @@ fn relocated(snapshot: &Snapshot, machines: &[&[usize]]) -> (Vec<Vec<usize>>, i6
         let (pods, relaxed) = (pods.to_vec(), Vec::new());
         solver.claims.push(Claim { spec, used, types, ports, pods, relaxed, target });
     }
-    solver.counts.recount_claims(&problem, &solver.claims);
+    let pods = solver.claims.iter().map(|claim| &claim.pods[..]);
+    solver.counts.recount_claims(&problem, pods);
     let before = solver.cost();
     relocate(&mut solver, &());
     let after = solver.claims.iter().map(|claim| claim.pods.clone()).collect();

@@ -52,8 +52,8 @@ impl Counts {
         for pod in &problem.snapshot.pods {
             let Placement::Bound(node) = pod.placement else { continue };
             let machine = node.0 as usize;
-            let leaves = problem.snapshot.nodes[machine].deleting
-                && crate::provision::is_currently_reschedulable(pod);
+            let leaves =
+                problem.snapshot.nodes[machine].deleting && pod.is_currently_reschedulable();
             if !pod.terminating && !leaves {
                 counts.add_on_machine(problem, pod.shape.0 as usize, machine, 1);
             }

@@ -39,7 +39,8 @@ impl Domains {
         let keys: BTreeSet<Key> = rules.domain_keys().collect();
         let n = problem.snapshot.nodes.len();
         let positions = problem.machines.order.len();
-        let names = problem.templates.iter().map(|it| crate::limits::pool_name(problem, it));
+        let names =
+            problem.templates.iter().map(|it| crate::compile::types::pool_name(problem, it));
         let by_name: FxHashMap<&str, usize> = names.zip(0..).collect();
         let template = |node: &crate::snapshot::Node| {
             by_name.get(node.claim.as_ref()?.node_pool.as_deref()?).copied()

@@ -163,15 +163,15 @@ impl Counts {
         }
     }
 
-    /// Counts all pods on machines to come, as hosts, anew.
-    pub(crate) fn recount_claims(
+    /// Counts all pods on machines to come, as hosts, anew: each with the pods that are to run there.
+    pub(crate) fn recount_claims<'c>(
         &mut self,
         problem: &Problem<'_>,
-        claims: &[crate::solver::Claim],
+        claims: impl Iterator<Item = &'c [usize]>,
     ) {
         self.forget_claims();
-        for (index, claim) in claims.iter().enumerate() {
-            for &pod in &claim.pods {
+        for (index, pods) in claims.enumerate() {
+            for &pod in pods {
                 self.add_on_host(problem, problem.snapshot.pods[pod].shape.0 as usize, index, 1);
             }
         }

@@ -7,8 +7,8 @@ use rustc_hash::FxHashSet;
 
 use super::Kind;
 use super::reading::Draft;
-use crate::compile::label;
 use crate::intern::{Key, Symbols};
+use crate::label;
 use crate::snapshot::{Operator, Snapshot};
 
 /// Takes out rules that cannot bind, from groups and from what shapes carry: required and preferred rules, and how many of the latter are terms of pod affinity.

@@ -8,11 +8,11 @@ use smallvec::SmallVec;
 use super::families::{About, Counting, Family};
 use super::selectors::{ByLabel, Names, Scope, Selectable};
 use super::{FEW_FAMILIES, Group, Kind, Others, Rule, Rules, WEIGHED, contains, idle};
-use crate::compile::label;
 use crate::compile::shapes::{Class, ClassId};
 use crate::compile::types::TypeTable;
 use crate::id_set::{IdSet, inverse};
 use crate::intern::{Key, Symbols};
+use crate::label;
 use crate::policy::PreferencePolicy;
 use crate::snapshot::{PodAffinityTerm, Snapshot};
 

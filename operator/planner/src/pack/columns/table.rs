@@ -7,9 +7,10 @@ use smallvec::SmallVec;
 use super::super::knapsack::Row;
 use super::Candidate;
 use super::clusters::{Point, clusters};
+use crate::demands::{Demand, LaunchOption};
 use crate::dual::{Deals, Item, Kind, Units, evaluate, exact};
 use crate::machine_specs::{SpecId, by_price, frontier};
-use crate::solver::{Demand, LaunchOption, Solver};
+use crate::solver::Solver;
 
 /// So many clusters of rows are weighed at most: the work of a step is their square.
 const CLUSTERS: usize = 48;

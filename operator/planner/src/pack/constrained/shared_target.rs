@@ -2,8 +2,9 @@
 
 use fixedbitset::FixedBitSet;
 
+use crate::demands::Demand;
 use crate::machine_specs::{MachineSpec, SpecId};
-use crate::solver::{Demand, Solver};
+use crate::solver::Solver;
 
 /// When what others may bring is known: the types that a machine for all of them may aim at. A launch is charged with its largest type, so where there are
 /// limits no type counts that would eat up much of what is left.

@@ -2,15 +2,15 @@
 
 use fixedbitset::FixedBitSet;
 
-use super::state::Proposal;
 use crate::Cancel;
 use crate::compile::add_times;
 use crate::compile::shapes::ports_conflict;
-use crate::constrained::alternatives;
+use crate::demands::Demand;
+use crate::devices::Proposal;
 use crate::machine_specs::{MachineSpecs, SpecId};
-use crate::pack::{Bins, Strategy, relax};
+use crate::pack::{Bins, Strategy, alternatives, relax};
 use crate::plan::Exclusion;
-use crate::solver::{Claim, Demand, REASONS, Solver, holds};
+use crate::solver::{Claim, REASONS, Solver, holds};
 use crate::topology::Host;
 
 /// A place on a planned machine.
@@ -88,7 +88,7 @@ fn best(
             }
             Err(reason) if tells => {
                 let template = &solver.problem.templates[template];
-                let pool = crate::limits::pool_name(solver.problem, template).to_owned();
+                let pool = crate::compile::types::pool_name(solver.problem, template).to_owned();
                 reasons.push((pool, reason));
             }
             Err(_) => {}

@@ -12,11 +12,12 @@ use smallvec::SmallVec;
 use crate::Cancel;
 use crate::compile::shapes::ports_conflict;
 use crate::compile::{Problem, add_times, times};
+use crate::demands::Demand;
 use crate::machine_specs::{MachineSpecs, SpecId};
 use crate::pack::{Bins, Strategy, value};
 use crate::plan::Exclusion;
 use crate::room_index::Query;
-use crate::solver::{Claim, Demand, REASONS, Solver, holds};
+use crate::solver::{Claim, REASONS, Solver, holds};
 use crate::topology::{DomainChoice, Host};
 
 /// How many machines that would have to grow are compared for one pod.
@@ -249,7 +250,8 @@ impl Placing {
                     return Ok(());
                 }
                 Err(reason) if tells => {
-                    let pool = crate::limits::pool_name(problem, &problem.templates[template]);
+                    let pool =
+                        crate::compile::types::pool_name(problem, &problem.templates[template]);
                     reasons.push((pool.to_owned(), reason));
                 }
                 Err(_) => {}

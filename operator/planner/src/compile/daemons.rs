@@ -214,7 +214,7 @@ impl Daemons {
             .and_then(|pool| problem.template_of(pool))
             .map(|template| &problem.templates[template]);
         let Some(template) = template else { return none };
-        let types = crate::limits::promised_types(problem, machine, template.catalog);
+        let types = crate::compile::machines::promised_types(problem, machine, template.catalog);
         if types.is_clear() { none } else { template.overheads.least(&types) }
     }
 }

@@ -1,10 +1,11 @@
 //! The specs of machines to come that a pod with rules may join.
 
 use super::Placing;
+use crate::demands::Demand;
 use crate::machine_specs::MachineSpecs;
 use crate::pack::Bins;
 use crate::room_index::Query;
-use crate::solver::{Demand, Solver};
+use crate::solver::Solver;
 
 /// With more specs than this only those are looked at whose machines may have room.
 const FEW_SPECS: usize = 64;

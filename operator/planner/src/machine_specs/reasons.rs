@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use fixedbitset::FixedBitSet;
 
+use super::MachineSpec;
 use crate::compile::Problem;
 use crate::compile::types::NOT_FOR_SALE;
-use crate::machine_specs::MachineSpec;
 use crate::plan::Exclusion;
 use crate::requirements::Requirements;
 use crate::snapshot::CapacityType;
@@ -112,7 +112,7 @@ pub(crate) fn no_type(
         differs.sort_unstable();
         return Exclusion::NoInstanceType { closest, differs };
     }
-    let zone = symbols.find_key(crate::compile::label::ZONE);
+    let zone = symbols.find_key(crate::label::ZONE);
     let mut sold_out: Vec<String> = markets
         .ones()
         .filter(|&market| table.prices(kind)[market] == NOT_FOR_SALE)
