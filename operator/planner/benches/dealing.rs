@@ -1,7 +1,10 @@
-//! What plans cost once kube-scheduler has dealt their pods out as it likes and what was left over has been launched for, too.
+//! What plans cost once kube-scheduler has dealt their pods out as it likes and what was left over
+//! has been launched for, too.
 //!
-//! `cargo bench -p tenon-planner --features testing --bench dealing` prints one line for each mix, catalog and number of pods: sums over several orders of the pods. Words after `--`
-//! select the lines that contain all of them. `--old` scores as kube-scheduler does before Kubernetes 1.35, with `--alone` no pods belong to Deployments.
+//! `cargo bench -p tenon-planner --features testing --bench dealing` prints one line for each mix,
+//! catalog and number of pods: sums over several orders of the pods. Words after `--` select the
+//! lines that contain all of them. `--old` scores as kube-scheduler does before Kubernetes 1.35,
+//! with `--alone` no pods belong to Deployments.
 
 #![expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "a benchmark measures")]
 

@@ -1,6 +1,7 @@
-//! How long a disruption pass takes that evaluates every node and finds nothing to gain: nodes of four cores, filled so far that no smaller machine would
-//! do, with gaps that now and then take a pod of another node, but never all of them. And how long one takes after three pods in ten have gone, and how long the
-//! check of all commands takes that remove empty nodes.
+//! How long a disruption pass takes that evaluates every node and finds nothing to gain: nodes of
+//! four cores, filled so far that no smaller machine would do, with gaps that now and then take a
+//! pod of another node, but never all of them. And how long one takes after three pods in ten have
+//! gone, and how long the check of all commands takes that remove empty nodes.
 //!
 //! `cargo bench -p tenon-planner --features testing --bench disrupt`
 
@@ -19,7 +20,8 @@ use tenon_planner::{Policy, Snapshot, disrupt, revalidate, revalidate_all};
 const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
 const GI: i64 = 1 << 30;
 
-/// Sizes of one to eight cores in three families; larger ones cost as much per core as small ones, and hold no more nodes' pods than they cost.
+/// Sizes of one to eight cores in three families; larger ones cost as much per core as small ones,
+/// and hold no more nodes' pods than they cost.
 fn kinds() -> Vec<InstanceType> {
     let mut list = Vec::new();
     for (family, per_core, price) in [("c", 2, 0.0425), ("m", 4, 0.048), ("r", 8, 0.063)] {

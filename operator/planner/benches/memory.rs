@@ -1,6 +1,7 @@
 //! How much memory a Snapshot of about 10,000 nodes and 100,000 pods takes.
 //!
-//! `cargo bench -p tenon-planner --features testing --bench memory` (Linux: it reads `/proc/self/statm`).
+//! `cargo bench -p tenon-planner --features testing --bench memory` (Linux: it reads
+//! `/proc/self/statm`).
 
 mod worlds;
 
@@ -36,7 +37,8 @@ fn main() {
         println!("{nodes} nodes, {pods} pods: {} MiB", resident().saturating_sub(before));
         return;
     }
-    // Read by a process that has not built it: pages that building has freed would be used again, and nothing would seem to be needed.
+    // Read by a process that has not built it: pages that building has freed would be used again,
+    // and nothing would seem to be needed.
     let path = std::env::temp_dir().join(format!("tenon-snapshot-{}.json", std::process::id()));
     let written = File::create(&path).expect("a temporary file");
     serde_json::to_writer(BufWriter::new(written), &full()).expect("snapshots are plain data");

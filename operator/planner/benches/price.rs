@@ -1,7 +1,7 @@
 //! How far plans are from the lower bound, and how long they take.
 //!
-//! `cargo bench -p tenon-planner --features testing --bench price` prints one line for each mix, catalog and number of pods; words after `--` select the lines that
-//! contain all of them.
+//! `cargo bench -p tenon-planner --features testing --bench price` prints one line for each mix,
+//! catalog and number of pods; words after `--` select the lines that contain all of them.
 
 #![expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "a benchmark measures")]
 
@@ -26,7 +26,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// How often a plan is made; times are means, as the kernel counts in steps of some milliseconds.
 const RUNS: u32 = 12;
 
-/// What this thread has computed so far, in seconds: other programs make no difference. On the clock where the kernel doesn't tell.
+/// What this thread has computed so far, in seconds: other programs make no difference. On the
+/// clock where the kernel doesn't tell.
 fn spent(begun: Instant) -> f64 {
     let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
     let nanoseconds = told.and_then(|told| told.split(' ').next()?.parse::<f64>().ok());
@@ -56,7 +57,8 @@ fn line(name: &str, world: impl FnOnce() -> Snapshot) {
     let before = spent(begun);
     let bound = lower_bound(&snapshot, &policy).price.as_usd();
     let bounding = spent(begun) - before;
-    // Bounds are about the bill: how close packing comes to them shows where a machine costs nothing beyond it.
+    // Bounds are about the bill: how close packing comes to them shows where a machine costs
+    // nothing beyond it.
     let free = Policy { node_price: tenon_planner::testing::usd(0.0), ..Policy::default() };
     let of_bill = provision(&snapshot, &free, Timestamp::UNIX_EPOCH, 1, &());
     let bill: f64 = of_bill.launches.iter().map(|launch| launch.price.as_usd()).sum();

@@ -1,7 +1,8 @@
 //! How long a plan takes, and what it costs.
 //!
-//! `cargo bench -p tenon-planner --features testing --bench provision` times the batches; other lines say how many machines each plan has, what it
-//! costs, and how far that is from the lower bound of the relaxation.
+//! `cargo bench -p tenon-planner --features testing --bench provision` times the batches; other
+//! lines say how many machines each plan has, what it costs, and how far that is from the lower
+//! bound of the relaxation.
 
 mod worlds;
 

@@ -130,7 +130,8 @@ pub(crate) fn own(n: i64, rule: fn(&mut PodShape, LabelSelector)) -> Snapshot {
     world.build()
 }
 
-/// Pods with rules about so many topology keys each, of which no two pods share one and nodes have none but in the first rule.
+/// Pods with rules about so many topology keys each, of which no two pods share one and nodes have
+/// none but in the first rule.
 pub(crate) fn many_keys(pods: usize, keys: usize, nodes: usize) -> Snapshot {
     let kinds = common();
     let kind = kinds.iter().find(|kind| kind.name == "m5.xlarge").expect("it is common").clone();

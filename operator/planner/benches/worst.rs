@@ -1,7 +1,8 @@
-//! The worst inputs that are known: what one pass takes of processor time and memory on each, and what it may take.
+//! The worst inputs that are known: what one pass takes of processor time and memory on each, and
+//! what it may take.
 //!
-//! `cargo bench -p tenon-planner --features testing --bench worst [NAME]` (Linux: it reads `/proc/self`). Every input has a process of its own. Plans with the same
-//! checksum are the same.
+//! `cargo bench -p tenon-planner --features testing --bench worst [NAME]` (Linux: it reads
+//! `/proc/self`). Every input has a process of its own. Plans with the same checksum are the same.
 
 mod rules;
 mod worlds;
@@ -26,7 +27,8 @@ use tenon_planner::testing::{Builder, apply};
 use tenon_planner::{Policy, Snapshot, disrupt, provision};
 use worlds::{aws_types, batch, checksum, cluster, is_common, on_demand};
 
-/// An input: its name, the pass, and what it may take of processor time in milliseconds and of memory in MiB.
+/// An input: its name, the pass, and what it may take of processor time in milliseconds and of
+/// memory in MiB.
 type Input = (&'static str, Pass, fn() -> Snapshot, u64, u64);
 
 #[derive(Clone, Copy)]
@@ -122,7 +124,8 @@ fn need(key: &str, operator: Operator, values: Vec<String>) -> Requirement {
     Requirement { key: key.to_owned(), operator, values, min_values: None }
 }
 
-/// One pod spread over three labels of 40 values that its NodePool may give, and over zones; it fits only where its last label says that nothing is for sale.
+/// One pod spread over three labels of 40 values that its NodePool may give, and over zones; it
+/// fits only where its last label says that nothing is for sale.
 fn three_keys() -> Snapshot {
     let mut pool = named("default");
     let mut pod = shape(500, 512);
@@ -201,7 +204,8 @@ fn own_shapes(n: i64) -> Snapshot {
     world.build()
 }
 
-/// Pods with a thousand required terms, places of volumes and preferences that nothing meets, and twenty NodePools.
+/// Pods with a thousand required terms, places of volumes and preferences that nothing meets, and
+/// twenty NodePools.
 fn alternatives() -> Snapshot {
     let mut world = cluster(common(), named("pool-0000"));
     for number in 1..20 {
@@ -324,7 +328,8 @@ fn stuck(tainted: usize, half_full: usize) -> Snapshot {
     world.build()
 }
 
-/// 10,000 nodes whose pods are near each other and apart, 5,000 of them with volumes, and 100 pods that have been evicted.
+/// 10,000 nodes whose pods are near each other and apart, 5,000 of them with volumes, and 100 pods
+/// that have been evicted.
 fn affinity() -> Snapshot {
     let mut pool = named("default");
     pool.template.requirements.push(need(
@@ -363,7 +368,8 @@ fn read(file: &str) -> String {
     std::fs::read_to_string(format!("/proc/self/{file}")).expect("Linux has it")
 }
 
-/// Processor time of the process, in milliseconds; the clock of `/proc` ticks a hundred times a second.
+/// Processor time of the process, in milliseconds; the clock of `/proc` ticks a hundred times a
+/// second.
 fn processor() -> u64 {
     let stat = read("stat");
     let fields = stat.rsplit_once(") ").map(|(_, rest)| rest).unwrap_or_default();

@@ -1,6 +1,7 @@
 //! Orders in which kube-scheduler may take pods that came at the same time.
 
-/// Another order, the same in every pass so that what is at rest stays at rest; 0 leaves things as they are.
+/// Another order, the same in every pass so that what is at rest stays at rest; 0 leaves things as
+/// they are.
 pub(crate) fn shuffle<T>(pods: &mut [T], order: u64) {
     let mut draw = order;
     for at in (1..pods.len()).rev().filter(|_| order > 0) {

@@ -1,5 +1,6 @@
-//! A checker of plans, written from the rules of Kubernetes and independently of the solver: it works on names and labels, machine by machine, and knows
-//! nothing of specs, patterns or ids. The solver's tests, `tenon simulate` and the operator's own assertions use it.
+//! A checker of plans, written from the rules of Kubernetes and independently of the solver: it
+//! works on names and labels, machine by machine, and knows nothing of specs, patterns or ids. The
+//! solver's tests, `tenon simulate` and the operator's own assertions use it.
 
 mod commands;
 mod consolidation;

@@ -34,7 +34,8 @@ use machines::{Machines, PodsOn};
 use shapes::{Class, Shape};
 use types::{Kits, Template, TypeTable};
 
-/// Ids of the keys in [`label`] that need no look-up; they are interned first, so their ids are constant.
+/// Ids of the keys in [`label`] that need no look-up; they are interned first, so their ids are
+/// constant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WellKnownKeys {
     pub(crate) capacity_type: Key,

@@ -55,7 +55,8 @@ impl Demand {
     }
 }
 
-/// Pods that need a place, by shape and in the order of packing, without those that can't be planned for; these with the reason.
+/// Pods that need a place, by shape and in the order of packing, without those that can't be
+/// planned for; these with the reason.
 pub(crate) fn demands(
     problem: &Problem<'_>,
     wanted: impl Fn(usize) -> bool,
@@ -93,7 +94,8 @@ pub(crate) fn demands_of(
         match why.or_else(|| shape.problem.clone()) {
             Some(reason) => rejected.push((index, reason)),
             None => {
-                // Claims that pods share, or that are allocated, decide where a pod may be: no other pod is like it.
+                // Claims that pods share, or that are allocated, decide where a pod may be: no
+                // other pod is like it.
                 let own = crate::devices::singular_claims(problem, pod);
                 by_shape.entry((pod.buffer.is_some(), pod.shape.0, own)).or_default().push(index);
             }

@@ -1,7 +1,8 @@
 //! Disruption: which nodes go, for what reason, and what replaces them.
 //!
-//! One pass yields all commands that the budgets allow: empty nodes, drifted ones, and those whose pods run elsewhere or on a cheaper machine. Commands of
-//! one plan are independent: a place that one of them takes is gone for the next, and a node that is to receive pods stays.
+//! One pass yields all commands that the budgets allow: empty nodes, drifted ones, and those whose
+//! pods run elsewhere or on a cheaper machine. Commands of one plan are independent: a place that
+//! one of them takes is gone for the next, and a node that is to receive pods stays.
 
 mod balanced;
 mod budgets;
@@ -65,8 +66,9 @@ pub use revalidate::{revalidate, revalidate_all};
 
 /// Plans which nodes to disrupt.
 ///
-/// `cancel` is asked between nodes. What is in the plan when it says so is valid; [`crate::plan::Report::resume`] then tells where the next pass has to go
-/// on ([`Policy::resume`]) so that every node has its turn. Each pass looks at one node at least.
+/// `cancel` is asked between nodes. What is in the plan when it says so is valid;
+/// [`crate::plan::Report::resume`] then tells where the next pass has to go on ([`Policy::resume`])
+/// so that every node has its turn. Each pass looks at one node at least.
 pub fn disrupt(
     snapshot: &Snapshot,
     policy: &Policy,
@@ -90,7 +92,8 @@ pub fn disrupt(
     nodes.retain(|node| !pass.is_going(node));
     emptiness::plan(&mut pass, &nodes);
     static_capacity::plan(&mut pass, &mut slots, &nodes);
-    // A pass that was cut short goes on with the method that it had come to; the other one had its turn.
+    // A pass that was cut short goes on with the method that it had come to; the other one had its
+    // turn.
     if resume.is_some_and(|resume| resume.method != Method::Drift) {
         consolidation::plan(&mut pass, &nodes, resume, cancel);
         drift::plan(&mut pass, &nodes, None, cancel);
@@ -110,7 +113,8 @@ pub fn disrupt(
     plan
 }
 
-/// A compiled snapshot, with machines in the order in which they receive pods, and the nodes that may go.
+/// A compiled snapshot, with machines in the order in which they receive pods, and the nodes that
+/// may go.
 fn prepare<'a>(
     snapshot: &'a Snapshot,
     policy: &'a Policy,
@@ -135,18 +139,20 @@ struct Pass<'p, 'a> {
     stays: Arc<BTreeMap<usize, StayReason>>,
     /// Nodes that get pods, from this plan or because pods are waiting for a place.
     receiving: FixedBitSet,
-    /// Nodes that keep room for pods to come (CapacityBuffers): nobody misses them when they are renewed, but they are not there for nothing.
+    /// Nodes that keep room for pods to come (CapacityBuffers): nobody misses them when they are
+    /// renewed, but they are not there for nothing.
     keeping: FixedBitSet,
     /// Nodes whose pods have only just settled: nothing is consolidated onto them.
     settling: FixedBitSet,
     /// Nodes that are sick beyond what is tolerated: no pod is moved onto them.
     sick: FixedBitSet,
-    /// Nodes that are as good as a machine which is launched for pods that wait: none of them is one too many now.
+    /// Nodes that are as good as a machine which is launched for pods that wait: none of them is
+    /// one too many now.
     held: FixedBitSet,
     /// Why they stay. What repair says about a node says more than what other methods do.
     sick_stays: BTreeMap<usize, StayReason>,
-    /// Topology rules by which it matters what happens first, and that have to do with pods which a command of this plan moves, or which wait for a place:
-    /// where these will be is only expected.
+    /// Topology rules by which it matters what happens first, and that have to do with pods which a
+    /// command of this plan moves, or which wait for a place: where these will be is only expected.
     touched: FixedBitSet,
     /// Rules by which it matters.
     in_order: FixedBitSet,
@@ -173,7 +179,8 @@ struct Pass<'p, 'a> {
 }
 
 impl<'p, 'a> Pass<'p, 'a> {
-    /// A pass over a snapshot, and the nodes that may go, without those that waiting pods will be on.
+    /// A pass over a snapshot, and the nodes that may go, without those that waiting pods will be
+    /// on.
     fn new(problem: &'p Problem<'a>, mut nodes: Vec<Node>, now: Timestamp) -> (Self, Vec<Node>) {
         let n = problem.snapshot.nodes.len();
         let mut solver = Solver::new(problem);
@@ -219,7 +226,8 @@ impl<'p, 'a> Pass<'p, 'a> {
         Self { commands: Vec::new(), stays: Arc::default(), ..self.clone() }
     }
 
-    /// Consolidating onto a node restarts its `consolidateAfter`; until that has passed it takes nothing.
+    /// Consolidating onto a node restarts its `consolidateAfter`; until that has passed it takes
+    /// nothing.
     fn mark_settling(&mut self) {
         let snapshot = self.problem.snapshot;
         let waits: BTreeMap<&str, bool> = snapshot
@@ -241,8 +249,8 @@ impl<'p, 'a> Pass<'p, 'a> {
         }
     }
 
-    /// Pods that wait for a place come first: what they take is not there for others. What has to be launched for them is provisioning's business, but it
-    /// comes at the same time.
+    /// Pods that wait for a place come first: what they take is not there for others. What has to
+    /// be launched for them is provisioning's business, but it comes at the same time.
     fn place_waiting(&mut self) -> Wanted {
         let (mut waiting, _) = demands(self.problem, |_| true);
         for demand in &mut waiting {
@@ -257,7 +265,8 @@ impl<'p, 'a> Pass<'p, 'a> {
             let pod = &problem.snapshot.pods[index];
             let shape = pod.shape.0 as usize;
             if pod.buffer.is_some() {
-                // It takes room; but where it would be is not where pods are, and no rule is kept or broken by it.
+                // It takes room; but where it would be is not where pods are, and no rule is kept
+                // or broken by it.
                 self.keeping.insert(machine);
                 self.solver.counts.add_on_machine(problem, shape, machine, -1);
                 continue;
@@ -276,8 +285,9 @@ impl<'p, 'a> Pass<'p, 'a> {
         wanted
     }
 
-    /// Marks the rules of a pod that waits, for where it will be is only expected. Pods of nodes that go are on their way in large numbers while nodes are
-    /// renewed: evenness can wait for them, nearness can't.
+    /// Marks the rules of a pod that waits, for where it will be is only expected. Pods of nodes
+    /// that go are on their way in large numbers while nodes are renewed: evenness can wait for
+    /// them, nearness can't.
     fn leave_to_waiting(&mut self, pod: usize) {
         let pod = &self.problem.snapshot.pods[pod];
         let rules = &self.problem.rules;
@@ -361,7 +371,8 @@ impl<'p, 'a> Pass<'p, 'a> {
                 self.budgets.take(node);
             }
             self.touch(node);
-            // Another command may be carried out before this one: until then the pods are where they were.
+            // Another command may be carried out before this one: until then the pods are where
+            // they were.
             self.count(node, 1);
         }
     }
@@ -375,7 +386,8 @@ impl<'p, 'a> Pass<'p, 'a> {
         }
     }
 
-    /// What the machines of [`Solver::claims`] have room for as the cheapest type that they are launched with.
+    /// What the machines of [`Solver::claims`] have room for as the cheapest type that they are
+    /// launched with.
     fn note_arrivals(&mut self, replacements: &[Launch]) {
         for (claim, launch) in self.solver.claims.iter().zip(replacements) {
             let template = &self.problem.templates[self.solver.specs[claim.spec].template];
@@ -457,7 +469,8 @@ impl<'p, 'a> Pass<'p, 'a> {
         self.sick_stays.insert(node, reason);
     }
 
-    /// Notes why a node stays; of several reasons the last one counts, that of the method that came closest to disrupting it.
+    /// Notes why a node stays; of several reasons the last one counts, that of the method that came
+    /// closest to disrupting it.
     fn stay(&mut self, node: usize, reason: StayReason) {
         Arc::make_mut(&mut self.stays).insert(node, reason);
     }
@@ -489,8 +502,9 @@ fn capacity(snapshot: &Snapshot) -> (i64, i64) {
     })
 }
 
-/// The machines in the order in which they receive pods: first those that stay anyway, then the nodes that have least to gain from going, so that what is
-/// left over gathers where most can be saved. Machines that will be replaced for drift come late, those that are still starting last.
+/// The machines in the order in which they receive pods: first those that stay anyway, then the
+/// nodes that have least to gain from going, so that what is left over gathers where most can be
+/// saved. Machines that will be replaced for drift come late, those that are still starting last.
 fn receivers(problem: &Problem<'_>, nodes: &[Node]) -> Vec<usize> {
     let mut ratio = vec![-1.0; problem.snapshot.nodes.len()];
     for node in nodes {

@@ -1,13 +1,16 @@
 //! What places are worth: dual prices of the linear relaxation of packing.
 //!
-//! The relaxation lets a shape's pods be cut into pieces and machines be bought in parts: buy parts `n_k` of types at price `c_k`, so that the pieces on a
-//! type need no more processors and memory than `n_k` machines have. Its dual gives every type a split of its price between processors and memory,
-//! `θ` and `1 - θ`; a pod then costs on that type `c_k (θ cpu / cpu_k + (1 - θ) memory / memory_k)`, and it is worth what it costs where it is cheapest.
-//! For any splits the sum of these values over all pods is a lower bound of what any plan costs, whatever other resources and rules ask for; the best
-//! splits give the bound of the relaxation.
+//! The relaxation lets a shape's pods be cut into pieces and machines be bought in parts: buy parts
+//! `n_k` of types at price `c_k`, so that the pieces on a type need no more processors and memory
+//! than `n_k` machines have. Its dual gives every type a split of its price between processors and
+//! memory, `θ` and `1 - θ`; a pod then costs on that type `c_k (θ cpu / cpu_k + (1 - θ) memory /
+//! memory_k)`, and it is worth what it costs where it is cheapest. For any splits the sum of these
+//! values over all pods is a lower bound of what any plan costs, whatever other resources and rules
+//! ask for; the best splits give the bound of the relaxation.
 //!
-//! [`exact`] finds the best splits. [`improve`] improves given ones by steps along a smoothed gradient, for which the sum is concave; that is all it takes when
-//! a few pods fewer are left, but it may get stuck far from the best. Its work is proportional to rounds × shapes × types.
+//! [`exact`] finds the best splits. [`improve`] improves given ones by steps along a smoothed
+//! gradient, for which the sum is concave; that is all it takes when a few pods fewer are left, but
+//! it may get stuck far from the best. Its work is proportional to rounds × shapes × types.
 
 mod dealing;
 mod exact;
@@ -136,7 +139,8 @@ mod tests {
 
     #[test]
     fn finds_the_bound_of_a_relaxation_that_is_known() {
-        // Processors cost 1 each on the first type, memory 1 each on the second; each type has one of the other for free.
+        // Processors cost 1 each on the first type, memory 1 each on the second; each type has one
+        // of the other for free.
         let kinds =
             [Kind { room: [10.0, 1.0], price: 10.0 }, Kind { room: [1.0, 10.0], price: 10.0 }];
         let item = |requests| Item { pods: 100.0, requests, kinds: vec![0, 1] };

@@ -14,8 +14,8 @@ use crate::resources::MicroUsd;
 use crate::snapshot::Snapshot;
 use zones::Zones;
 
-/// How much work the bound takes at most, in rounds of looking at each shape on each type and in squares of the number of shapes: many times of what it
-/// took on anything that was tried.
+/// How much work the bound takes at most, in rounds of looking at each shape on each type and in
+/// squares of the number of shapes: many times of what it took on anything that was tried.
 const ROUNDS: u64 = 3_000;
 
 /// With a budget for fewer rounds the bound may be too far from the best one to say anything.
@@ -28,10 +28,12 @@ pub struct Bound {
     pub price: MicroUsd,
 }
 
-/// The bound of the linear relaxation over shapes × instance types, daemons included: pods may be cut into pieces, machines bought in parts, and nothing
-/// counts but processors, memory, node affinity, taints, how many pods of a group a host holds (anti-affinity, and spread over hosts, of which there is always
-/// one more), and how many pods each zone gets of those that are spread over zones with different prices. What machines that exist may take is taken off at its value. Pods
-/// that fit no instance type are left out.
+/// The bound of the linear relaxation over shapes × instance types, daemons included: pods may be
+/// cut into pieces, machines bought in parts, and nothing counts but processors, memory, node
+/// affinity, taints, how many pods of a group a host holds (anti-affinity, and spread over hosts,
+/// of which there is always one more), and how many pods each zone gets of those that are spread
+/// over zones with different prices. What machines that exist may take is taken off at its value.
+/// Pods that fit no instance type are left out.
 pub fn lower_bound(snapshot: &Snapshot, policy: &Policy) -> Bound {
     let overlaid = crate::overlays::apply(snapshot);
     let problem = Problem::new(&overlaid.snapshot, policy);
@@ -39,8 +41,9 @@ pub fn lower_bound(snapshot: &Snapshot, policy: &Policy) -> Bound {
     relaxation.bound(&problem, relaxation.work(), true)
 }
 
-/// The same bound within a budget, for whoever can't wait: less work gives a lower bound too, and a looser one. A step is one look at a type for a shape, or at an entry of a
-/// table of shapes × shapes. `None` when the budget is too small for a bound that says anything.
+/// The same bound within a budget, for whoever can't wait: less work gives a lower bound too, and a
+/// looser one. A step is one look at a type for a shape, or at an entry of a table of shapes ×
+/// shapes. `None` when the budget is too small for a bound that says anything.
 pub fn lower_bound_within(snapshot: &Snapshot, policy: &Policy, steps: u64) -> Option<Bound> {
     let overlaid = crate::overlays::apply(snapshot);
     let problem = Problem::new(&overlaid.snapshot, policy);
@@ -58,7 +61,8 @@ struct Relaxation {
     kinds: Vec<Kind>,
     items: Vec<Item>,
     places: hosts::Places,
-    /// The pods whose zones a rule has a say in; each of their items is what they are in some zones.
+    /// The pods whose zones a rule has a say in; each of their items is what they are in some
+    /// zones.
     deals: Deals,
     zones: Zones,
     /// By kind: the zones where it costs so much, as one of [`Zones::alike`].
@@ -90,8 +94,10 @@ impl Relaxation {
         Bound { price: MicroUsd(floor(bound)) }
     }
 
-    /// What the room of machines that exist is worth at most: at the unit prices of a type that holds every pod, where pods are in the machine's zone, no pod costs
-    /// less than its value. A type's price is split among processors, memory and places on hosts; of these a machine has no more than any other.
+    /// What the room of machines that exist is worth at most: at the unit prices of a type that
+    /// holds every pod, where pods are in the machine's zone, no pod costs less than its value. A
+    /// type's price is split among processors, memory and places on hosts; of these a machine has
+    /// no more than any other.
     #[expect(clippy::cast_precision_loss, reason = "a bound, rounded down")]
     fn worth_of_machines(
         &self,
@@ -100,7 +106,8 @@ impl Relaxation {
         bound: f64,
     ) -> f64 {
         let machines = &problem.machines;
-        // For machines in each of the zones, then for those in none of them, where no pods are that have a rule about them.
+        // For machines in each of the zones, then for those in none of them, where no pods are that
+        // have a rule about them.
         let n_zones = self.zones.alike.len();
         let universal: Vec<Vec<(&Kind, [f64; 3])>> = (0..=n_zones)
             .map(|zone| {

@@ -1,15 +1,18 @@
 //! Packing: which pods share a machine to come.
 //!
-//! [`Strategy::Cheapest`] opens one kind of machine at a time. It starts from the largest pod that has no place, tries for each type that is worth it (the
-//! spec's frontier) which other pods go well with it, and takes the type whose load is worth most per dollar. A load is worth the sum of its pods'
-//! values; a pod's value is its dual price in the relaxation of what is left ([`crate::dual`]), and where there are too many shapes for that the price of
-//! its dominant share on machines that suit it best. The same load is then bought as often as there
-//! are pods for it, so that the work depends on the number of shapes and not on that of pods.
+//! [`Strategy::Cheapest`] opens one kind of machine at a time. It starts from the largest pod that
+//! has no place, tries for each type that is worth it (the spec's frontier) which other pods go
+//! well with it, and takes the type whose load is worth most per dollar. A load is worth the sum of
+//! its pods' values; a pod's value is its dual price in the relaxation of what is left
+//! ([`crate::dual`]), and where there are too many shapes for that the price of its dominant share
+//! on machines that suit it best. The same load is then bought as often as there are pods for it,
+//! so that the work depends on the number of shapes and not on that of pods.
 //!
-//! [`Strategy::Fill`] is Karpenter's way: fill one claim, largest pod first, until nothing larger exists that would hold one more pod. Both are run, and
-//! the cheaper plan is taken, so that a plan is never dearer than Karpenter's.
-//! The second is given up as soon as it costs as much as the first ([`crate::solver::Budget`]). In the plan that is taken pods may change machines
-//! once more ([`relocate`]).
+//! [`Strategy::Fill`] is Karpenter's way: fill one claim, largest pod first, until nothing larger
+//! exists that would hold one more pod. Both are run, and the cheaper plan is taken, so that a plan
+//! is never dearer than Karpenter's. The second is given up as soon as it costs as much as the
+//! first ([`crate::solver::Budget`]). In the plan that is taken pods may change machines once more
+//! ([`relocate`]).
 
 mod bins;
 mod columns;
@@ -50,7 +53,8 @@ pub(crate) use repack::repack;
 /// So many machines with the same load are opened at once without a second thought.
 const FEW: usize = 4;
 
-/// Machines that cost no more than this times what their pods are worth are not packed in yet another way.
+/// Machines that cost no more than this times what their pods are worth are not packed in yet
+/// another way.
 const CLOSE: f64 = 1.01;
 
 /// How machines are filled.
@@ -58,9 +62,11 @@ const CLOSE: f64 = 1.01;
 pub(crate) enum Strategy {
     /// By price per what is packed, with dual prices.
     Cheapest,
-    /// All machines at once, where there are not too many different pods: loads are weighed against each other.
+    /// All machines at once, where there are not too many different pods: loads are weighed against
+    /// each other.
     Columns,
-    /// By price per what is packed, with the pods' own best prices: a second opinion where a plan is small and the last machines decide.
+    /// By price per what is packed, with the pods' own best prices: a second opinion where a plan
+    /// is small and the last machines decide.
     Plain,
     /// As Karpenter does.
     Fill,
@@ -84,7 +90,8 @@ enum Repeats {
     AtMost(usize),
 }
 
-/// Finds a place for every demand, on machines that exist first, then on new ones. Returns what keeps the others waiting: demand and reasons.
+/// Finds a place for every demand, on machines that exist first, then on new ones. Returns what
+/// keeps the others waiting: demand and reasons.
 pub(crate) fn pack(
     solver: &mut Solver<'_, '_>,
     demands: &mut [Demand],
@@ -113,7 +120,8 @@ pub(crate) fn pack(
         }
         bins.narrow(solver);
     }
-    // Values are worked out anew whenever a good part of the pods has been packed: what is scarce changes.
+    // Values are worked out anew whenever a good part of the pods has been packed: what is scarce
+    // changes.
     let mut valuation = Valuation::default();
     let with_rules = solver.claims.len();
     let mut worth = None;
@@ -165,14 +173,16 @@ pub(crate) fn pack(
     waiting
 }
 
-/// Whether machines cost so little more than their pods are worth that there is hardly anything to gain.
+/// Whether machines cost so little more than their pods are worth that there is hardly anything to
+/// gain.
 #[expect(clippy::cast_precision_loss, reason = "a ratio")]
 fn is_close(paid: i64, worth: f64) -> bool {
     paid as f64 <= worth * CLOSE
 }
 
-/// Places what topology rules are about, then what else fits on machines that exist. A pod may have to wait for one that it wants to be near: as long as
-/// one finds a place the others are tried again.
+/// Places what topology rules are about, then what else fits on machines that exist. A pod may have
+/// to wait for one that it wants to be near: as long as one finds a place the others are tried
+/// again.
 fn place_constrained(
     solver: &mut Solver<'_, '_>,
     bins: &mut Bins,
@@ -193,7 +203,8 @@ fn place_constrained(
         }
     }
     let mut waiting = Vec::new();
-    // kube-scheduler knows no virtual pods, so none may count when a pod that there is gets its place.
+    // kube-scheduler knows no virtual pods, so none may count when a pod that there is gets its
+    // place.
     for are_virtual in [false, true] {
         let of_kind = |demand: &Demand| demand.is_virtual(problem) == are_virtual;
         let constrained = (0..demands.len()).filter(|&index| {
@@ -244,7 +255,8 @@ fn turn(
 ) -> impl Ord + use<> {
     let shape = &problem.shapes[demand.shape];
     let fills = strategy == Strategy::Fill;
-    // Karpenter's way fills a machine as long as there is a larger type: who comes before those that need a host each leaves none of these full.
+    // Karpenter's way fills a machine as long as there is a larger type: who comes before those
+    // that need a host each leaves none of these full.
     let rank = problem.rules.rank(demand.shape, fills);
     // Pods that want a host each decide how many machines there are; the others fill these.
     let alone = problem.rules.one_per_host(demand.shape, 0);
@@ -253,7 +265,8 @@ fn turn(
     (!shape.has_claims, rank, !alone, Reverse(devices), index)
 }
 
-/// Puts pods on machines that the plan opens anyway, as far as these get no dearer by it (with [`Strategy::Fill`] also if they do).
+/// Puts pods on machines that the plan opens anyway, as far as these get no dearer by it (with
+/// [`Strategy::Fill`] also if they do).
 fn place_on_claims(
     solver: &mut Solver<'_, '_>,
     bins: &mut Bins,
@@ -305,7 +318,8 @@ fn open_machines(
     commit(solver, demands, load, template, &allowed, repeats);
 }
 
-/// The demands that may share a machine with the seed, the seed first, then in their order: those that would open a machine of the same pool.
+/// The demands that may share a machine with the seed, the seed first, then in their order: those
+/// that would open a machine of the same pool.
 fn parts(
     solver: &mut Solver<'_, '_>,
     demands: &mut [Demand],

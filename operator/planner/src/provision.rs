@@ -1,4 +1,5 @@
-//! Provisioning: places for pods that have none, on machines that exist, are on their way, or are to be launched.
+//! Provisioning: places for pods that have none, on machines that exist, are on their way, or are
+//! to be launched.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,9 +21,11 @@ use crate::reservations::Reservations;
 use crate::snapshot::{Placement, Snapshot};
 use crate::solver::{Budget, Solver};
 
-/// Plans places for all pods that need one: those that kube-scheduler found none for, and those on machines that go away.
+/// Plans places for all pods that need one: those that kube-scheduler found none for, and those on
+/// machines that go away.
 ///
-/// `cancel` is asked between machines; what is in the plan then is valid, the rest was not looked at.
+/// `cancel` is asked between machines; what is in the plan then is valid, the rest was not looked
+/// at.
 pub fn provision(
     snapshot: &Snapshot,
     policy: &Policy,
@@ -30,7 +33,8 @@ pub fn provision(
     seed: u64,
     cancel: &dyn Cancel,
 ) -> Plan {
-    // Expiry of nominations and the like are the disruption side's; the signature is the same for both.
+    // Expiry of nominations and the like are the disruption side's; the signature is the same for
+    // both.
     let _ = now;
     let overlaid = crate::overlays::apply(snapshot);
     let snapshot = &*overlaid.snapshot;
@@ -88,11 +92,14 @@ struct Planned<'p, 'a> {
     launches: Vec<Launch>,
 }
 
-/// Packings in which only the pods of launches that came to nothing are left out; after these, so is every pod whose rules depend on such pods.
+/// Packings in which only the pods of launches that came to nothing are left out; after these, so
+/// is every pod whose rules depend on such pods.
 const PACKINGS: usize = 4;
 
-/// Packs the pods and makes the launches. A launch can come to nothing, because its reservation is full, say; then its pods wait. If topology rules of
-/// other pods depend on these pods, the rest is packed again without them: an emptier domain closes others to spread, and affinity may have nobody to be near.
+/// Packs the pods and makes the launches. A launch can come to nothing, because its reservation is
+/// full, say; then its pods wait. If topology rules of other pods depend on these pods, the rest is
+/// packed again without them: an emptier domain closes others to spread, and affinity may have
+/// nobody to be near.
 fn planned<'p, 'a>(
     fresh: &Solver<'p, 'a>,
     mut demands: Vec<Demand>,
@@ -156,7 +163,8 @@ fn planned<'p, 'a>(
     }
 }
 
-/// The shapes of placed pods whose rules depend on pods that have no place after all. `without` has the uids of the latter.
+/// The shapes of placed pods whose rules depend on pods that have no place after all. `without` has
+/// the uids of the latter.
 fn counted_on(solver: &Solver<'_, '_>, without: &BTreeSet<Arc<str>>) -> BTreeSet<usize> {
     if without.is_empty() {
         return BTreeSet::new();
@@ -176,7 +184,8 @@ fn counted_on(solver: &Solver<'_, '_>, without: &BTreeSet<Arc<str>>) -> BTreeSet
     kept
 }
 
-/// How many reasons a report has at most, apart from the first one of each pod: there may be many pods, and many NodePools that don't take them.
+/// How many reasons a report has at most, apart from the first one of each pod: there may be many
+/// pods, and many NodePools that don't take them.
 const TOLD: usize = 200_000;
 
 /// A finished packing.
@@ -186,13 +195,15 @@ pub(crate) struct Packed<'p, 'a> {
     pub(crate) waiting: Vec<(usize, Vec<(String, Exclusion)>)>,
 }
 
-/// Plans of up to so many machines, and those that leave pods waiting, are packed machine by machine, too: the more there are, the less is lost by whole machines.
+/// Plans of up to so many machines, and those that leave pods waiting, are packed machine by
+/// machine, too: the more there are, the less is lost by whole machines.
 const SMALL: usize = 200;
 
 /// And where there are so few kinds of pods × kinds of machines, or half as many as pods.
 const QUICK: usize = 4_000;
 
-/// Packs in each way and keeps the one that leaves the fewest pods waiting, at the lowest price; its pods may then move where that makes it cheaper.
+/// Packs in each way and keeps the one that leaves the fewest pods waiting, at the lowest price;
+/// its pods may then move where that makes it cheaper.
 pub(crate) fn best<'p, 'a>(
     fresh: &Solver<'p, 'a>,
     demands: &[Demand],

@@ -16,8 +16,9 @@ use crate::snapshot::{
     Operator, Placement, Pod, PodBudget, PodShape, Requirement, ShapeId, Snapshot,
 };
 
-/// The cluster once a plan has been carried out and all is up: launches have become the cheapest of their types, pods are where they were expected,
-/// the nodes that had to go have gone, new nodes are consolidatable.
+/// The cluster once a plan has been carried out and all is up: launches have become the cheapest of
+/// their types, pods are where they were expected, the nodes that had to go have gone, new nodes
+/// are consolidatable.
 pub fn apply(snapshot: &Snapshot, plan: &Plan) -> Snapshot {
     let mut after = snapshot.clone();
     let mut places: BTreeMap<(Arc<str>, Arc<str>), String> = BTreeMap::new();
@@ -251,7 +252,8 @@ impl Builder {
         self
     }
 
-    /// Adds a PodDisruptionBudget that allows so many evictions; pods name it by its index ([`Pod::pod_budget`]).
+    /// Adds a PodDisruptionBudget that allows so many evictions; pods name it by its index
+    /// ([`Pod::pod_budget`]).
     #[must_use]
     pub fn pod_budget(mut self, name: &str, allowed: u32) -> Self {
         let namespace = "default".to_owned();

@@ -1,10 +1,13 @@
 //! Topology rules: spread, pod affinity and anti-affinity.
 //!
-//! Rules that are the same for many pods form a group. A group counts, per domain (a zone, a host, a capacity type), the pods that its selector selects
-//! and, for anti-affinity, those that carry the rule. How many pods may still come to a domain is then a look-up. A machine to come is narrowed to one
-//! domain as soon as a rule asks for it, so that what the plan counts is what will be.
+//! Rules that are the same for many pods form a group. A group counts, per domain (a zone, a host,
+//! a capacity type), the pods that its selector selects and, for anti-affinity, those that carry
+//! the rule. How many pods may still come to a domain is then a look-up. A machine to come is
+//! narrowed to one domain as soon as a rule asks for it, so that what the plan counts is what will
+//! be.
 //!
-//! Preferred terms and `ScheduleAnyway` are rules of the pod that carries them until they are dropped, in Karpenter's order; they bind nobody else.
+//! Preferred terms and `ScheduleAnyway` are rules of the pod that carries them until they are
+//! dropped, in Karpenter's order; they bind nobody else.
 
 mod choosing;
 mod counted;
@@ -75,7 +78,8 @@ struct Group {
     carriers: SmallVec<[u32; 2]>,
 }
 
-/// How pods may change machines to come without any rule minding, but for rules about hosts that leave no room there.
+/// How pods may change machines to come without any rule minding, but for rules about hosts that
+/// leave no room there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mobility {
     /// Not at all.
@@ -110,8 +114,9 @@ struct Others {
     on_hosts: IdSet,
 }
 
-/// How many rules that others carry, of those about one topology key, have a say in which of several domains is best for a pod that they select. All of them
-/// have a say in which domains are open.
+/// How many rules that others carry, of those about one topology key, have a say in which of
+/// several domains is best for a pod that they select. All of them have a say in which domains are
+/// open.
 const WEIGHED: usize = 64;
 
 /// Of more families than this it is asked all at once which of them count on a machine.
@@ -133,7 +138,8 @@ pub(crate) struct Rules {
     /// The groups about other domains than hosts that bring pods together.
     near: FixedBitSet,
     conditions: Conditions,
-    /// By shape: of these, some that count pods only on nodes which pods of another class could use ([`standing`]).
+    /// By shape: of these, some that count pods only on nodes which pods of another class could use
+    /// ([`standing`]).
     honouring: Vec<SmallVec<[usize; 2]>>,
     /// By shape: the required rules that it carries.
     required: Vec<Vec<Rule>>,
@@ -141,11 +147,13 @@ pub(crate) struct Rules {
     others: Vec<Others>,
     /// By shape: its preferences, those that are dropped first in front.
     preferred: Vec<Vec<Rule>>,
-    /// By shape: how many of its preferences are terms of pod affinity, which are dropped before those of node affinity.
+    /// By shape: how many of its preferences are terms of pod affinity, which are dropped before
+    /// those of node affinity.
     terms: Vec<usize>,
     /// By group: whether it selects shapes that don't carry its rule.
     counts_others: Vec<bool>,
-    /// The groups about hosts that bring pods together, and with those of which a host may have several pods.
+    /// The groups about hosts that bring pods together, and with those of which a host may have
+    /// several pods.
     near_on_hosts: IdSet,
     several_on_hosts: IdSet,
 }
@@ -184,9 +192,10 @@ impl Rules {
         }
     }
 
-    /// When a shape's turn is. Those first that rules of others count, so that these rules see them: kube-scheduler may bind them in any order. Those
-    /// last that want to be near others, so that they find them. With `hosts_first` those come first, too, whose rules count nobody but those that carry them:
-    /// no rule minds, and the hosts that they need are there for the others.
+    /// When a shape's turn is. Those first that rules of others count, so that these rules see
+    /// them: kube-scheduler may bind them in any order. Those last that want to be near others, so
+    /// that they find them. With `hosts_first` those come first, too, whose rules count nobody but
+    /// those that carry them: no rule minds, and the hosts that they need are there for the others.
     pub(crate) fn rank(&self, shape: usize, hosts_first: bool) -> u8 {
         let turn = |rule: &Rule| match self.groups[rule.group].kind {
             Kind::Affinity => 2,
@@ -212,7 +221,8 @@ impl Rules {
         contains(&self.groups[group].carriers, shape)
     }
 
-    /// Whether a machine that gets a spec also gets a value for a label that was open, which rules are about: its pods were counted in no domain of that label.
+    /// Whether a machine that gets a spec also gets a value for a label that was open, which rules
+    /// are about: its pods were counted in no domain of that label.
     pub(crate) fn would_tell(
         &self,
         problem: &Problem<'_>,
@@ -236,7 +246,8 @@ impl Rules {
         self.required[shape].iter().any(|rule| groups.contains(rule.group))
     }
 
-    /// Required rules by which it matters in what order pods move: a zone that is too full or too empty for a while is, unlike a host that is counted twice.
+    /// Required rules by which it matters in what order pods move: a zone that is too full or too
+    /// empty for a while is, unlike a host that is counted twice.
     pub(crate) fn in_order(&self) -> FixedBitSet {
         let mut found = FixedBitSet::with_capacity(self.groups.len());
         for (group, rule) in self.groups.iter().enumerate() {
@@ -273,7 +284,8 @@ impl Rules {
         (self.preferred[shape].len(), self.terms[shape])
     }
 
-    /// Whether a shape's pods keep off each other's hosts, as long as only so many preferences are dropped.
+    /// Whether a shape's pods keep off each other's hosts, as long as only so many preferences are
+    /// dropped.
     pub(crate) fn one_per_host(&self, shape: usize, dropped: usize) -> bool {
         self.carried(shape, dropped).any(|rule| {
             let group = &self.groups[rule.group];
@@ -281,7 +293,8 @@ impl Rules {
         })
     }
 
-    /// Whether hosts matter to a shape only as far as groups are concerned of which a host has one pod at most.
+    /// Whether hosts matter to a shape only as far as groups are concerned of which a host has one
+    /// pod at most.
     pub(crate) fn is_alone_on_hosts(&self, shape: usize) -> bool {
         let others = &self.others[shape];
         let several = |groups: &IdSet| groups.common(&self.several_on_hosts).next().is_some();
@@ -290,7 +303,8 @@ impl Rules {
             && !several(&others.spread_on_hosts)
     }
 
-    /// The groups of which a host has one pod at most, as far as a shape has to do with them. None when hosts matter to it in another way.
+    /// The groups of which a host has one pod at most, as far as a shape has to do with them. None
+    /// when hosts matter to it in another way.
     pub(crate) fn alone_on_hosts(&self, shape: usize) -> Vec<usize> {
         if self.is_alone_on_hosts(shape) { self.groups_on_hosts(shape).collect() } else { vec![] }
     }
@@ -301,8 +315,9 @@ impl Rules {
         groups.filter(|&group| self.groups[group].host)
     }
 
-    /// The groups that a shape belongs to of which a host holds only so many pods, whatever is on it. A host without any may always come, so that spread over hosts
-    /// lets each have as many as its skew.
+    /// The groups that a shape belongs to of which a host holds only so many pods, whatever is on
+    /// it. A host without any may always come, so that spread over hosts lets each have as many as
+    /// its skew.
     pub(crate) fn limits_on_hosts(&self, shape: usize) -> Vec<(usize, f64)> {
         let own = self.required[shape].iter().filter(|rule| rule.itself);
         let on_hosts = own.filter(|rule| self.groups[rule.group].host);
@@ -349,7 +364,8 @@ impl Rules {
         self.carried(shape, dropped).filter(|rule| self.groups[rule.group].host)
     }
 
-    /// What decides where a shape may be once some of its preferences are dropped: its own rules, and those of others that select it.
+    /// What decides where a shape may be once some of its preferences are dropped: its own rules,
+    /// and those of others that select it.
     fn deciding(&self, shape: usize, dropped: usize) -> impl Iterator<Item = Rule> {
         let others = self.others_of(shape).map(Rule::of_others);
         self.required[shape]
@@ -359,7 +375,8 @@ impl Rules {
             .chain(self.preferred[shape][dropped..].iter().copied())
     }
 
-    /// The same for domains other than hosts; of others' rules those that are weighed. The rest only closes domains ([`Counts::keeps_off`]).
+    /// The same for domains other than hosts; of others' rules those that are weighed. The rest
+    /// only closes domains ([`Counts::keeps_off`]).
     fn about_domains(&self, shape: usize, dropped: usize) -> impl Iterator<Item = Rule> {
         let others = self.others[shape].weighed.iter().map(|&group| Rule::of_others(group));
         self.required[shape]
@@ -370,7 +387,8 @@ impl Rules {
             .filter(|rule| !self.groups[rule.group].host)
     }
 
-    /// The groups of anti-affinity about other domains than hosts whose required rule a shape carries, and their topology keys.
+    /// The groups of anti-affinity about other domains than hosts whose required rule a shape
+    /// carries, and their topology keys.
     fn closing(&self, shape: usize) -> impl Iterator<Item = (usize, Key)> {
         let own = self.required[shape].iter().map(|rule| (rule.group, &self.groups[rule.group]));
         let anti = own.filter(|(_, group)| !group.host && group.kind == Kind::Anti);
@@ -393,7 +411,8 @@ impl Rule {
 }
 
 impl Group {
-    /// How many of its pods a domain may have while another has none; nothing when they want to be together.
+    /// How many of its pods a domain may have while another has none; nothing when they want to be
+    /// together.
     fn most_together(&self) -> Option<i32> {
         match self.kind {
             Kind::Anti => Some(1),

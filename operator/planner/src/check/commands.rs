@@ -103,7 +103,8 @@ pub(super) fn check_commands(
     }
     check_pod_budgets(snapshot, plan, found);
     for (&(pool, reason), &n) in &going {
-        // Nodes that go for other reasons count as well; which of them were counted first depends on the order of the commands.
+        // Nodes that go for other reasons count as well; which of them were counted first depends
+        // on the order of the commands.
         if n > allowance(snapshot, pool, reason) {
             found.insert(Violation::Budget { pool: pool.to_owned(), reason });
         }
@@ -119,8 +120,9 @@ pub(super) fn check_commands(
     }
 }
 
-/// How many pods of each PodDisruptionBudget will be evicted from how many nodes. One node may go whatever it has; so may those that are sick, and those that have
-/// drifted and will end in bounded time.
+/// How many pods of each PodDisruptionBudget will be evicted from how many nodes. One node may go
+/// whatever it has; so may those that are sick, and those that have drifted and will end in bounded
+/// time.
 fn check_pod_budgets(snapshot: &Snapshot, plan: &Plan, found: &mut BTreeSet<Violation>) {
     let mut chosen = BTreeSet::new();
     for command in &plan.commands {

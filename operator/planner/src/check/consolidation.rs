@@ -1,6 +1,8 @@
-//! Whether nodes may go because their pods can run for less: what the documentation of Karpenter's consolidation says, as far as a plan tells.
+//! Whether nodes may go because their pods can run for less: what the documentation of Karpenter's
+//! consolidation says, as far as a plan tells.
 //!
-//! Which time it is and which feature gates are on a plan does not say, so of these nothing is asked.
+//! Which time it is and which feature gates are on a plan does not say, so of these nothing is
+//! asked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +17,8 @@ use crate::snapshot::{
 /// How many types a single spot node is replaced with at least.
 const SPOT_TO_SPOT_TYPES: usize = 15;
 
-/// What a move has to save of its NodePool's price for what it disrupts of its pods (k = 2), with what rounding may lose.
+/// What a move has to save of its NodePool's price for what it disrupts of its pods (k = 2), with
+/// what rounding may lose.
 const BALANCED: f64 = 0.5 - 1e-6;
 
 pub(super) fn check_consolidation(
@@ -96,7 +99,8 @@ fn keeps_nodes_with_pods(pool: &NodePool) -> Option<&'static str> {
     }
 }
 
-/// Why a node does not go for having few pods or none, whatever its pool's policy: its pods have changed within `consolidateAfter`, or nothing ever passes that.
+/// Why a node does not go for having few pods or none, whatever its pool's policy: its pods have
+/// changed within `consolidateAfter`, or nothing ever passes that.
 fn is_not_at_rest(snapshot: &Snapshot, node: &Node) -> Option<&'static str> {
     let never = pool_of(snapshot, node).is_some_and(|it| it.disruption.consolidate_after.is_none());
     let changed = node.claim.as_ref().is_some_and(|claim| claim.consolidatable.is_none());
@@ -153,9 +157,11 @@ fn spot_to_spot(launch: &Launch, nodes: &[&Node]) -> Option<&'static str> {
 struct Fleet<'s> {
     snapshot: &'s Snapshot,
     by_key: BTreeMap<&'s str, usize>,
-    /// By node: what it costs to empty it of the pods that certainly have to move, and of all but those of DaemonSets.
+    /// By node: what it costs to empty it of the pods that certainly have to move, and of all but
+    /// those of DaemonSets.
     disruption: Vec<(f64, f64)>,
-    /// By NodePool with the policy Balanced: the price of its nodes, and what it costs to empty all of them, once the commands so far have been carried out.
+    /// By NodePool with the policy Balanced: the price of its nodes, and what it costs to empty all
+    /// of them, once the commands so far have been carried out.
     balanced: BTreeMap<&'s str, (f64, f64)>,
     /// What it costs to evict a pod, by uid.
     pods: BTreeMap<&'s str, f64>,
@@ -220,7 +226,8 @@ impl<'s> Fleet<'s> {
         self.by_key.get(key).copied()
     }
 
-    /// A node of a pool with the policy Balanced that does not approve of a move. All pods that the pool's nodes have count as disruption of the whole, whoever may evict them.
+    /// A node of a pool with the policy Balanced that does not approve of a move. All pods that the
+    /// pool's nodes have count as disruption of the whole, whoever may evict them.
     fn disrupts_too_much(&self, nodes: &BTreeSet<usize>, savings: i64) -> Option<&'s Node> {
         let all: f64 = nodes.iter().map(|&node| price(&self.snapshot.nodes[node])).sum();
         let mut pools: BTreeMap<&str, (f64, f64, &'s Node)> = BTreeMap::new();
@@ -242,7 +249,8 @@ impl<'s> Fleet<'s> {
         })
     }
 
-    /// A node that gets pods though its own have not been at rest for as long as its pool's `consolidateAfter`.
+    /// A node that gets pods though its own have not been at rest for as long as its pool's
+    /// `consolidateAfter`.
     fn has_just_settled(&self, command: &Command) -> Option<&'s Node> {
         let receivers = command.nominations.iter().filter_map(|it| self.node(&it.node));
         let mut nodes = receivers.map(|index| &self.snapshot.nodes[index]);

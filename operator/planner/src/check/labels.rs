@@ -59,7 +59,8 @@ impl Labels {
         }
     }
 
-    /// Whether a pod's node selector, one of its required terms and one of its volumes' alternatives hold, whatever values the machine gets.
+    /// Whether a pod's node selector, one of its required terms and one of its volumes'
+    /// alternatives hold, whatever values the machine gets.
     pub(super) fn suit(&self, shape: &PodShape) -> bool {
         self.may_suit(shape) == Some(true)
     }
@@ -69,8 +70,9 @@ impl Labels {
         worst([self.may_meet_affinity(shape), self.may_meet_any(&shape.volume_topology)])
     }
 
-    /// Whether a pod's node selector and one of its required terms hold, as far as that is known: what a spread constraint's `nodeAffinityPolicy` is about. Where
-    /// volumes are is none of its business.
+    /// Whether a pod's node selector and one of its required terms hold, as far as that is known:
+    /// what a spread constraint's `nodeAffinityPolicy` is about. Where volumes are is none of its
+    /// business.
     pub(super) fn may_meet_affinity(&self, shape: &PodShape) -> Option<bool> {
         let selector: Vec<Requirement> = shape
             .node_selector

@@ -236,7 +236,8 @@ fn check_min_values(
     }
 }
 
-/// NodePool limits, with every launch counted as the largest type that it carries, and without the machines that go.
+/// NodePool limits, with every launch counted as the largest type that it carries, and without the
+/// machines that go.
 pub(super) fn check_limits(
     snapshot: &Snapshot,
     going: &BTreeSet<&str>,

@@ -5,7 +5,8 @@ use jiff::Timestamp;
 use crate::plan::{Command, Method, Repair};
 use crate::snapshot::{Node, NodeCondition, RepairAction, RepairPolicy, Snapshot};
 
-/// Whether there is a bound to how long its pods are waited for; the error is what a command for a node lacks.
+/// Whether there is a bound to how long its pods are waited for; the error is what a command for a
+/// node lacks.
 pub(super) fn has_to_go(
     snapshot: &Snapshot,
     node: &Node,

@@ -1,4 +1,5 @@
-//! Whether nodes may go before there is anything in their place, and what there will be room for then.
+//! Whether nodes may go before there is anything in their place, and what there will be room for
+//! then.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;

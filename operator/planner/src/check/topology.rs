@@ -1,6 +1,7 @@
 //! Topology rules on where all pods are once a plan has been carried out.
 //!
-//! Only rules that kube-scheduler asks of a pod that the plan places are looked at, and the anti-affinity of those that are there already.
+//! Only rules that kube-scheduler asks of a pod that the plan places are looked at, and the
+//! anti-affinity of those that are there already.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +27,8 @@ struct Place {
 }
 
 impl Place {
-    /// Whether kube-scheduler knows of another pod when it binds this one. It knows no virtual pods; these come last.
+    /// Whether kube-scheduler knows of another pod when it binds this one. It knows no virtual
+    /// pods; these come last.
     fn knows(&self, other: &Self) -> bool {
         self.is_virtual || !other.is_virtual
     }
@@ -209,8 +211,9 @@ impl World<'_> {
         !self.matching(carrier, term).any(|other| clashes(&other))
     }
 
-    /// Whether a pod may be where it is in some order in which pods come. So those that come with it are taken to come after it where that helps, unless the
-    /// same rule binds them; and those elsewhere are taken to be there already.
+    /// Whether a pod may be where it is in some order in which pods come. So those that come with
+    /// it are taken to come after it where that helps, unless the same rule binds them; and those
+    /// elsewhere are taken to be there already.
     fn is_spread(&self, place: &Place, carrier: &PodShape, spread: &TopologySpread) -> bool {
         let key = &spread.topology_key;
         let Some(mine) = self.machines[place.machine].certain(key) else {
@@ -234,7 +237,8 @@ impl World<'_> {
                 }
             })
             .collect();
-        // A domain counts when a machine in it certainly does: one that exists, or one that comes with pods.
+        // A domain counts when a machine in it certainly does: one that exists, or one that comes
+        // with pods.
         let certain = |machine: usize| {
             let domain = self.machines[machine].certain(key);
             domain.filter(|_| eligible[machine] == Some(true))
@@ -283,7 +287,8 @@ impl World<'_> {
         here - least <= i64::from(spread.max_skew)
     }
 
-    /// Whether a pod is within the skew in whichever domain its machine will be: there are no more pods that count, wherever they are.
+    /// Whether a pod is within the skew in whichever domain its machine will be: there are no more
+    /// pods that count, wherever they are.
     fn spreads_anywhere(&self, place: &Place, carrier: &PodShape, spread: &TopologySpread) -> bool {
         let others = self.places.iter().filter(|other| place.knows(other));
         let pods = others.map(|place| place.pod).chain(self.leaving.iter().copied());
@@ -293,9 +298,11 @@ impl World<'_> {
             && counted <= i64::from(spread.max_skew)
     }
 
-    /// Pods that the plan places and that are not near enough to others, whatever the order in which pods come, with a topology key.
+    /// Pods that the plan places and that are not near enough to others, whatever the order in
+    /// which pods come, with a topology key.
     ///
-    /// kube-scheduler counts a pod only if it matches all required terms, and lets a pod that matches its own go anywhere as long as no pod is counted.
+    /// kube-scheduler counts a pod only if it matches all required terms, and lets a pod that
+    /// matches its own go anywhere as long as no pod is counted.
     fn lonely(&self) -> Vec<(&Place, &str)> {
         let wanted = |place: &Place| -> Vec<&PodAffinityTerm> {
             let terms = shape(self.snapshot, place.pod).pod_affinity.iter();
@@ -330,8 +337,9 @@ impl World<'_> {
         left.iter().map(|(place, terms)| (*place, key(place, terms).unwrap_or_default())).collect()
     }
 
-    /// Lets pods come one after the other as long as any may. Of those that may be the first of their kind, that comes first which the fewest others ask for; in
-    /// all orders but the first one, one of them at random.
+    /// Lets pods come one after the other as long as any may. Of those that may be the first of
+    /// their kind, that comes first which the fewest others ask for; in all orders but the first
+    /// one, one of them at random.
     fn arrive<'w>(
         &'w self,
         arrivals: Arrivals<'w>,
@@ -410,7 +418,8 @@ impl World<'_> {
         })
     }
 
-    /// Whether a pod counts for the terms of another: it matches them all, and its machine has one of their labels.
+    /// Whether a pod counts for the terms of another: it matches them all, and its machine has one
+    /// of their labels.
     fn counts(&self, by: &Place, place: &Place, terms: &[&PodAffinityTerm]) -> bool {
         let labelled = |term: &&PodAffinityTerm| {
             !self.machines[place.machine].values(&term.topology_key).is_empty()

@@ -6,7 +6,8 @@ use super::Violation;
 use super::places::shape;
 use crate::snapshot::{Node, NodePhase, PodShape, Snapshot};
 
-/// A machine that exists: only drivers that pods of the plan use are looked at, since it may have too many of others already.
+/// A machine that exists: only drivers that pods of the plan use are looked at, since it may have
+/// too many of others already.
 pub(super) fn check_machine(
     snapshot: &Snapshot,
     node: &Node,

@@ -1,4 +1,5 @@
-//! The consolidation policy Balanced: what a move saves and what it disrupts are weighed as shares of the NodePool.
+//! The consolidation policy Balanced: what a move saves and what it disrupts are weighed as shares
+//! of the NodePool.
 
 use std::sync::Arc;
 
@@ -8,7 +9,8 @@ use crate::compile::Problem;
 use crate::plan::{Launch, Score};
 use crate::snapshot::{ConsolidationPolicy, Snapshot};
 
-/// Price and disruption cost of whole pools, by index. They follow the commands of the pass: nodes that go no longer count, replacements and moved pods do.
+/// Price and disruption cost of whole pools, by index. They follow the commands of the pass: nodes
+/// that go no longer count, replacements and moved pods do.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Totals {
     pools: Vec<(f64, f64)>,
@@ -63,7 +65,8 @@ impl Totals {
         }
     }
 
-    /// Whether every pool with the policy Balanced approves of a move that saves so many dollars per hour.
+    /// Whether every pool with the policy Balanced approves of a move that saves so many dollars
+    /// per hour.
     ///
     /// # Errors
     /// The score of the first pool that does not.
@@ -77,7 +80,8 @@ impl Totals {
         scores.find(|score| !score.is_approved()).map_or(Ok(()), Err)
     }
 
-    /// What every pool with the policy Balanced makes of such a move, in the order of the pools. What it saves is split among pools by what their nodes cost.
+    /// What every pool with the policy Balanced makes of such a move, in the order of the pools.
+    /// What it saves is split among pools by what their nodes cost.
     pub(super) fn scores(
         &self,
         problem: &Problem<'_>,

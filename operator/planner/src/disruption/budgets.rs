@@ -1,7 +1,9 @@
-//! Budgets: how many nodes of a pool may go now, for which reason, and how many pods of a PodDisruptionBudget.
+//! Budgets: how many nodes of a pool may go now, for which reason, and how many pods of a
+//! PodDisruptionBudget.
 //!
-//! A node is tainted when its command starts, and takes no pods from then on. Where a PodDisruptionBudget lets one pod go at a time, all nodes with such pods but one
-//! would stand there tainted and wait: so no more of them go at once than can be drained.
+//! A node is tainted when its command starts, and takes no pods from then on. Where a
+//! PodDisruptionBudget lets one pod go at a time, all nodes with such pods but one would stand
+//! there tainted and wait: so no more of them go at once than can be drained.
 
 use std::collections::BTreeMap;
 
@@ -185,7 +187,8 @@ impl Budgets {
         }
     }
 
-    /// One more node is going, as [`Budgets::new`] would find it: it does not count twice when it is not ready.
+    /// One more node is going, as [`Budgets::new`] would find it: it does not count twice when it
+    /// is not ready.
     pub(super) fn mark_going(&mut self, node: &Node, ready: bool) {
         self.take(node);
         self.pools[node.pool].not_ready -= u32::from(!ready);

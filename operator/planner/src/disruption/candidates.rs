@@ -26,7 +26,8 @@ pub(super) struct Node {
     pub(super) price: Option<MicroUsd>,
     /// What it costs to move its pods.
     pub(super) cost: f64,
-    /// A pod that forbids it, unless the node has drifted or is sick, and there is a bound to how long that holds.
+    /// A pod that forbids it, unless the node has drifted or is sick, and there is a bound to how
+    /// long that holds.
     pub(super) blocked: Option<StayReason>,
 }
 
@@ -104,7 +105,8 @@ pub(super) fn examine(
     weigh(problem, index)
 }
 
-/// Whether a sick node may go. It may be one that never came up; that pods are expected there then doesn't matter, and `do-not-disrupt` never does.
+/// Whether a sick node may go. It may be one that never came up; that pods are expected there then
+/// doesn't matter, and `do-not-disrupt` never does.
 pub(super) fn examine_sick(
     problem: &Problem<'_>,
     now: Timestamp,
@@ -134,7 +136,8 @@ pub(super) fn examine_sick(
     weigh(problem, index)
 }
 
-/// Whether the API server has just refused to let a node go: to try at once again would only taint it for nothing.
+/// Whether the API server has just refused to let a node go: to try at once again would only taint
+/// it for nothing.
 fn refused(node: &snapshot::Node, now: Timestamp) -> Option<StayReason> {
     let refusal = node.refusal.as_ref().filter(|refusal| refusal.until > now)?;
     Some(StayReason::DeletionRefused(refusal.message.clone()))

@@ -1,7 +1,9 @@
 //! Consolidation: nodes go when their pods fit on the others, or on one cheaper machine.
 //!
-//! Every candidate is evaluated first, each as if it were the only one. Of those that could go the ones that need no new machine come first, because what
-//! they leave behind fills others up ([`super::removing`]); then several nodes at once for one machine ([`super::merging`]); then single nodes for cheaper machines.
+//! Every candidate is evaluated first, each as if it were the only one. Of those that could go the
+//! ones that need no new machine come first, because what they leave behind fills others up
+//! ([`super::removing`]); then several nodes at once for one machine ([`super::merging`]); then
+//! single nodes for cheaper machines.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +21,8 @@ use crate::label;
 use crate::plan::{Launch, Method, Resume, StayReason};
 use crate::snapshot::{ConsolidationPolicy, DisruptionReason};
 
-/// How many more nodes a pass that is cut short still tries of those that are known to have something to gain, so that every pass gets something done.
+/// How many more nodes a pass that is cut short still tries of those that are known to have
+/// something to gain, so that every pass gets something done.
 const LAST_TRIES: usize = 16;
 
 /// What is to become of a node.
@@ -218,7 +221,8 @@ pub(super) fn consolidate(
     Ok(())
 }
 
-/// Moves the pods of nodes and finds what replaces them, if that is worth it. On failure nothing has changed.
+/// Moves the pods of nodes and finds what replaces them, if that is worth it. On failure nothing
+/// has changed.
 pub(super) fn attempt(
     pass: &mut Pass<'_, '_>,
     nodes: &[&Node],

@@ -11,7 +11,8 @@ pub(super) fn eviction_cost(pod: &Pod) -> f64 {
     (1.0 + deletion / f64::from(1 << 27) + priority / f64::from(1 << 25)).clamp(-10.0, 10.0)
 }
 
-/// A node: [`LEAST_COST`] and what its pods cost, where pods that are glad to go don't make up for others.
+/// A node: [`LEAST_COST`] and what its pods cost, where pods that are glad to go don't make up for
+/// others.
 pub(super) fn reschedule_cost<'a>(pods: impl Iterator<Item = &'a Pod>) -> f64 {
     LEAST_COST + pods.map(|pod| eviction_cost(pod).max(0.0)).sum::<f64>()
 }

@@ -1,4 +1,5 @@
-//! What pods' `controller.kubernetes.io/pod-deletion-cost` should be, so that a ReplicaSet that shrinks empties the nodes that would go next.
+//! What pods' `controller.kubernetes.io/pod-deletion-cost` should be, so that a ReplicaSet that
+//! shrinks empties the nodes that would go next.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,8 @@ use crate::plan::PodRef;
 use crate::policy::Policy;
 use crate::snapshot::{DisruptionReason, Owner, Pod, Snapshot};
 
-/// How many nodes' pods are written in one pass at most, those of nodes that go already not counted.
+/// How many nodes' pods are written in one pass at most, those of nodes that go already not
+/// counted.
 const MOST_NODES: usize = 50;
 
 /// What the pods of nodes cost that go already.
@@ -53,8 +55,10 @@ impl PresentCost {
     }
 }
 
-/// Ranks nodes by what would go first, and answers which pods have to be written: those of nodes that go already, then those of at most fifty others. `present`
-/// is what the annotation of a pod says. For the feature gate PodDeletionCostManagement; [`Pod::deletion_cost`] must not follow that annotation then.
+/// Ranks nodes by what would go first, and answers which pods have to be written: those of nodes
+/// that go already, then those of at most fifty others. `present` is what the annotation of a pod
+/// says. For the feature gate PodDeletionCostManagement; [`Pod::deletion_cost`] must not follow
+/// that annotation then.
 pub fn deletion_costs(
     snapshot: &Snapshot,
     policy: &Policy,
@@ -142,7 +146,8 @@ fn is_drifted(problem: &Problem<'_>, node: &Node) -> bool {
     drifted && snapshot.node_pools[node.pool].replicas.is_none()
 }
 
-/// Whether nothing holds the node: no pod that must stay or that nobody would bring back, a price, and a reason to go some time.
+/// Whether nothing holds the node: no pod that must stay or that nobody would bring back, a price,
+/// and a reason to go some time.
 fn may_be_ranked(problem: &Problem<'_>, node: &Node) -> bool {
     let snapshot = problem.snapshot;
     let pins = |&pod: &usize| {

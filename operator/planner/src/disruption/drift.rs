@@ -1,4 +1,5 @@
-//! Drift: nodes that differ from what their NodePool or NodeClass now asks for are replaced, those without pods first, then the oldest drift.
+//! Drift: nodes that differ from what their NodePool or NodeClass now asks for are replaced, those
+//! without pods first, then the oldest drift.
 
 use super::Pass;
 use super::candidates::Node;

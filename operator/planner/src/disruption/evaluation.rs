@@ -1,4 +1,5 @@
-//! What could be done about each candidate, were it the only one: evaluated side by side on the state that they share.
+//! What could be done about each candidate, were it the only one: evaluated side by side on the
+//! state that they share.
 
 use rayon::prelude::*;
 
@@ -17,8 +18,8 @@ pub(super) type Evaluations = Vec<Option<Result<Aim, StayReason>>>;
 /// Evaluates candidates, each as if nothing else happened. The first one is always looked at.
 pub(super) fn evaluate(pass: &Pass<'_, '_>, nodes: &[&Node], cancel: &dyn Cancel) -> Evaluations {
     let mut evaluations: Evaluations = vec![None; nodes.len()];
-    // A worker keeps its scratch memory from block to block. What it finds out about a node depends on nothing that it found out about others, so the
-    // number of workers makes no difference.
+    // A worker keeps its scratch memory from block to block. What it finds out about a node depends
+    // on nothing that it found out about others, so the number of workers makes no difference.
     let workers = rayon::current_num_threads().min(nodes.len().div_ceil(64)).max(1);
     let mut workers: Vec<_> = (0..workers).map(|_| pass.fork()).collect();
     for (block, (nodes, evaluations)) in

@@ -23,14 +23,16 @@ pub(super) fn plan<'n>(
     let mut from = 0;
     while from < sorted.len() && !patience.is_over() {
         let (window, end) = window(&stage.pass, &sorted, from);
-        // What is merged is gone for the next look; where nothing is, the next nodes have their turn.
+        // What is merged is gone for the next look; where nothing is, the next nodes have their
+        // turn.
         if !merge(stage, &window, patience) {
             from = end;
         }
     }
 }
 
-/// The next nodes that are still there, as far as the budgets of their pools go, and where the window ends.
+/// The next nodes that are still there, as far as the budgets of their pools go, and where the
+/// window ends.
 fn window<'n>(pass: &Pass<'_, '_>, sorted: &[&'n Node], from: usize) -> (Vec<&'n Node>, usize) {
     let mut budgets = pass.budgets.clone();
     let mut window = Vec::new();
@@ -64,7 +66,8 @@ fn merge<'n>(
         .any(|n| !patience.is_over() && stage.try_act(&nodes[..n], Aim::Replace).is_ok())
 }
 
-/// The lengths for which a machine could hold what fits nowhere else and cost less than the nodes; those first that may save most.
+/// The lengths for which a machine could hold what fits nowhere else and cost less than the nodes;
+/// those first that may save most.
 fn promising(pass: &mut Pass<'_, '_>, nodes: &[&Node]) -> Vec<usize> {
     let problem = pass.problem;
     let mut need = vec![0; problem.columns.len()];

@@ -1,8 +1,10 @@
-//! What a machine costs at least that holds a given amount: a bound to give up on a candidate without planning its replacement.
+//! What a machine costs at least that holds a given amount: a bound to give up on a candidate
+//! without planning its replacement.
 
 use crate::solver::Solver;
 
-/// Types of all NodePools, the cheapest first, without those that a cheaper one beats in every resource. What pods ask for besides amounts is not looked at.
+/// Types of all NodePools, the cheapest first, without those that a cheaper one beats in every
+/// resource. What pods ask for besides amounts is not looked at.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PriceFloor {
     /// Price and what is left for pods.

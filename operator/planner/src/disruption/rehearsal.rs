@@ -1,12 +1,14 @@
 //! Whether pods find a place however kube-scheduler deals them out.
 //!
-//! A plan says where evicted pods fit; kube-scheduler decides where they go: one by one, each on the machine with the most left. What fits when it is packed
-//! tightly may then leave the last pods without a place, and a machine would be launched for them: the cluster would grow again by what was meant to shrink
-//! it. So what consolidation would do is rehearsed in that way on a copy of the pass, topology rules included, and only as much of it happens as leaves a
-//! place for everybody.
+//! A plan says where evicted pods fit; kube-scheduler decides where they go: one by one, each on
+//! the machine with the most left. What fits when it is packed tightly may then leave the last pods
+//! without a place, and a machine would be launched for them: the cluster would grow again by what
+//! was meant to shrink it. So what consolidation would do is rehearsed in that way on a copy of the
+//! pass, topology rules included, and only as much of it happens as leaves a place for everybody.
 //!
-//! Pods come in the order in which the operator evicts them: by [`size_class`], the largest first. Were small ones first, they would take a little of every
-//! machine, and the large ones would find none with enough left.
+//! Pods come in the order in which the operator evicts them: by [`size_class`], the largest first.
+//! Were small ones first, they would take a little of every machine, and the large ones would find
+//! none with enough left.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -27,13 +29,16 @@ use crate::resources::Resources;
 use crate::solver::Solver;
 use crate::topology::{Counts, Host};
 
-/// How often what is too much is left out and the rest tried once more, times nodes: in small clusters every step is given its chance.
+/// How often what is too much is left out and the rest tried once more, times nodes: in small
+/// clusters every step is given its chance.
 const ROUNDS_TIMES_NODES: usize = 20_000;
 
-/// In how many orders the pods of one size class are dealt out, apart from the one in which the largest come last.
+/// In how many orders the pods of one size class are dealt out, apart from the one in which the
+/// largest come last.
 const ORDERS: u64 = 3;
 
-/// For so many pods that move onto machines that exist, room has to be left for one more of the largest,
+/// For so many pods that move onto machines that exist, room has to be left for one more of the
+/// largest,
 const PODS_PER_LARGEST: usize = 64;
 
 /// and for so many of them for one more of their median.
@@ -51,8 +56,9 @@ pub(super) struct Evicted {
     pub(super) late: bool,
 }
 
-/// How large a pod is when it comes to who is evicted first: pods of a larger class go before those of a smaller one. Each class is twice as large as the one
-/// below it, in millicores and, at four GiB to the core, memory.
+/// How large a pod is when it comes to who is evicted first: pods of a larger class go before those
+/// of a smaller one. Each class is twice as large as the one below it, in millicores and, at four
+/// GiB to the core, memory.
 pub fn size_class(requests: &Resources) -> u32 {
     /// Bytes that weigh as much as one millicore.
     const BYTES: i64 = (4 << 30) / 1000;
@@ -86,7 +92,8 @@ pub(super) struct Arrival {
 pub(super) struct Stage<'n, 'p, 'a> {
     pub(super) pass: Pass<'p, 'a>,
     acts: Vec<Act<'n>>,
-    /// For how much there has to be room where pods of a well filled node move onto machines that exist.
+    /// For how much there has to be room where pods of a well filled node move onto machines that
+    /// exist.
     room_for: u64,
 }
 
@@ -114,7 +121,8 @@ impl<'n, 'p, 'a> Stage<'n, 'p, 'a> {
         self.acts.is_empty()
     }
 
-    /// Does on the real pass as much as leaves a place for everybody, and notes why the other nodes wait. Answers which ones were too much.
+    /// Does on the real pass as much as leaves a place for everybody, and notes why the other nodes
+    /// wait. Answers which ones were too much.
     pub(super) fn perform(mut self, pass: &mut Pass<'p, 'a>) -> FixedBitSet {
         let mut left_out = FixedBitSet::with_capacity(pass.problem.snapshot.nodes.len());
         let hopeful: Vec<&Node> =
@@ -164,8 +172,9 @@ impl<'n, 'p, 'a> Stage<'n, 'p, 'a> {
         enough
     }
 
-    /// Deals out the pods of the first acts, and of what was decided before: in a few orders, of which the worst is the one with the largest pods of each class
-    /// last, when smaller ones have taken a little of every machine.
+    /// Deals out the pods of the first acts, and of what was decided before: in a few orders, of
+    /// which the worst is the one with the largest pods of each class last, when smaller ones have
+    /// taken a little of every machine.
     fn all_find_places(&self, acts: usize) -> bool {
         let stage = &self.pass;
         let problem = stage.problem;
@@ -194,7 +203,8 @@ impl<'n, 'p, 'a> Stage<'n, 'p, 'a> {
                 ORDERS => pods.sort_by_key(|it| (stage.size(it.pod), it.pod)),
                 _ => shuffle(&mut pods, order),
             }
-            // What is replaced is drained when its replacement is ready, which may be at once or after everything else.
+            // What is replaced is drained when its replacement is ready, which may be at once or
+            // after everything else.
             let waits = order % 2 == 1;
             pods.sort_by_key(|it| (waits && it.late, Reverse(stage.size_class(it.pod))));
             let mut deal = start.clone();
@@ -202,10 +212,12 @@ impl<'n, 'p, 'a> Stage<'n, 'p, 'a> {
         })
     }
 
-    /// For which pods room has to be left when some move onto machines that exist, and in all for so much.
+    /// For which pods room has to be left when some move onto machines that exist, and in all for
+    /// so much.
     fn spares(&self, crowding: &[usize], room_for: u64) -> Vec<usize> {
         let size = |pod: usize| self.pass.size(pod);
-        // What kube-scheduler goes by besides is not known here, so that it may come a little worse.
+        // What kube-scheduler goes by besides is not known here, so that it may come a little
+        // worse.
         let largest = crowding.iter().copied().max_by_key(|&pod| (size(pod), pod));
         let n = (crowding.len() + PODS_PER_LARGEST - FEW_PODS) / PODS_PER_LARGEST;
         let mut spares: Vec<usize> = largest.into_iter().cycle().take(n).collect();
@@ -250,7 +262,8 @@ struct Deal<'p, 'a> {
     arrivals: Vec<Arrival>,
     /// What arrivals could hold at first.
     sizes: Vec<Vec<i64>>,
-    /// By what they take as far as labels and taints go: a bit for each of the classes that are dealt out. Those with the most left first.
+    /// By what they take as far as labels and taints go: a bit for each of the classes that are
+    /// dealt out. Those with the most left first.
     heaps: Vec<(u64, Heap)>,
     /// By class, its bit; the others are asked of every machine.
     bits: FxHashMap<ClassId, u64>,
@@ -302,7 +315,8 @@ impl<'p, 'a> Deal<'p, 'a> {
         deal
     }
 
-    /// Whether a machine takes a class as far as labels and taints go. Preferences don't keep a pod from anywhere.
+    /// Whether a machine takes a class as far as labels and taints go. Preferences don't keep a pod
+    /// from anywhere.
     fn suits(&mut self, at: usize, class: ClassId) -> bool {
         let problem = self.solver.problem;
         let mut variants = problem.classes[class].variants.relaxed();
@@ -320,7 +334,8 @@ impl<'p, 'a> Deal<'p, 'a> {
     fn place(&mut self, pod: usize) -> bool {
         let problem = self.solver.problem;
         let shape = problem.snapshot.pods[pod].shape.0 as usize;
-        // Machines that don't take it whatever they have left are not even looked at: there may be many, and emptier than all others.
+        // Machines that don't take it whatever they have left are not even looked at: there may be
+        // many, and emptier than all others.
         let bit = self.bits.get(&problem.shapes[shape].class).copied();
         let mut taker = None;
         let mut passed_over = std::mem::take(&mut self.passed_over);
@@ -387,7 +402,8 @@ impl<'p, 'a> Deal<'p, 'a> {
         }
     }
 
-    /// What share of its CPU and memory a machine has left, in millionths; what kube-scheduler goes by when nothing else decides.
+    /// What share of its CPU and memory a machine has left, in millionths; what kube-scheduler goes
+    /// by when nothing else decides.
     fn share_left(&self, at: usize) -> u64 {
         let problem = self.solver.problem;
         match at.checked_sub(problem.snapshot.nodes.len()) {
@@ -400,7 +416,8 @@ impl<'p, 'a> Deal<'p, 'a> {
     }
 }
 
-/// What share of its CPU and memory, the first two columns, a machine that exists has left, in millionths of each.
+/// What share of its CPU and memory, the first two columns, a machine that exists has left, in
+/// millionths of each.
 pub(super) fn left_of(solver: &Solver<'_, '_>, machine: usize) -> u64 {
     let problem = solver.problem;
     let room = solver.room_of(machine);

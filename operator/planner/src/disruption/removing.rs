@@ -1,8 +1,10 @@
 //! Nodes that go without anything coming in their place: which of them go together.
 //!
-//! How many may go depends on their pods' sizes. kube-scheduler fills the emptiest machines first, so that what is left over is spread evenly and thinly, and a
-//! large pod that comes late finds no machine with enough of it. The nodes that save most per disruption have few and large pods, so that going by that alone
-//! ends early. So other selections are tried as well, in which nodes with small pods come first, and what saves most in all happens.
+//! How many may go depends on their pods' sizes. kube-scheduler fills the emptiest machines first,
+//! so that what is left over is spread evenly and thinly, and a large pod that comes late finds no
+//! machine with enough of it. The nodes that save most per disruption have few and large pods, so
+//! that going by that alone ends early. So other selections are tried as well, in which nodes with
+//! small pods come first, and what saves most in all happens.
 
 use fixedbitset::FixedBitSet;
 use rayon::prelude::*;

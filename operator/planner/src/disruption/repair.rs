@@ -1,4 +1,5 @@
-//! Repair: sick nodes are rebooted or replaced, the most urgent ones first, unless so many of a pool are sick that the nodes are not to blame.
+//! Repair: sick nodes are rebooted or replaced, the most urgent ones first, unless so many of a
+//! pool are sick that the nodes are not to blame.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! What takes the place of nodes that go for money's sake: only machines that are cheaper whatever the provider picks among them.
+//! What takes the place of nodes that go for money's sake: only machines that are cheaper whatever
+//! the provider picks among them.
 
 use fixedbitset::FixedBitSet;
 
@@ -11,10 +12,12 @@ use crate::plan::{Launch, LaunchReason, StayReason};
 use crate::snapshot::{CapacityType, DisruptionReason};
 use crate::solver::{Claim, Solver};
 
-/// A spot node is replaced by a spot node only if so many cheaper types are left: with fewer the next interruption is likelier than the saving.
+/// A spot node is replaced by a spot node only if so many cheaper types are left: with fewer the
+/// next interruption is likelier than the saving.
 const SPOT_TO_SPOT_TYPES: usize = 15;
 
-/// The machine that replaces nodes: of the types that hold the pods those that cost less than all the nodes together.
+/// The machine that replaces nodes: of the types that hold the pods those that cost less than all
+/// the nodes together.
 pub(super) fn cheaper(
     pass: &Pass<'_, '_>,
     nodes: &[&Node],
@@ -47,8 +50,9 @@ pub(super) fn cheaper(
         }
         return launched(pass, nodes, claim, filter);
     }
-    // One capacity type is asked for, the first of which a cheaper offering exists: a request that could fall back to a dearer one might
-    // replace the node by a dearer machine. What other commands hold of a reservation is gone.
+    // One capacity type is asked for, the first of which a cheaper offering exists: a request that
+    // could fall back to a dearer one might replace the node by a dearer machine. What other
+    // commands hold of a reservation is gone.
     for capacity_type in [CapacityType::Reserved, CapacityType::Spot, CapacityType::OnDemand] {
         filter.types = below(solver, claim, capacity_type, price);
         if filter.types.is_clear() {
@@ -123,8 +127,9 @@ fn worst_price(
         .max()
 }
 
-/// Several nodes are not replaced by one of their own types, unless it is one of the cheaper ones: keeping that node and removing the others would do the
-/// same with fewer evictions. So what remains has to cost less than the cheapest node of a type that could be launched.
+/// Several nodes are not replaced by one of their own types, unless it is one of the cheaper ones:
+/// keeping that node and removing the others would do the same with fewer evictions. So what
+/// remains has to cost less than the cheapest node of a type that could be launched.
 fn keep_other_types(
     pass: &Pass<'_, '_>,
     nodes: &[&Node],
@@ -145,7 +150,8 @@ fn keep_other_types(
     });
 }
 
-/// The same-type filter: with the types and prices of the nodes that go, and what each type costs at worst.
+/// The same-type filter: with the types and prices of the nodes that go, and what each type costs
+/// at worst.
 fn filter_same_type(
     present: &[(usize, i64)],
     types: &mut FixedBitSet,

@@ -11,14 +11,17 @@ use crate::policy::Policy;
 use crate::snapshot::{Eviction, NodePool, Placement, Snapshot};
 use crate::solver::{Claim, Solver};
 
-/// The most machines that one pass launches; the next one goes on. A slip of the finger in `spec.replicas` is seen before it is paid for, and
-/// a plan stays of a size that can be carried out.
+/// The most machines that one pass launches; the next one goes on. A slip of the finger in
+/// `spec.replicas` is seen before it is paid for, and a plan stays of a size that can be carried
+/// out.
 const MOST_LAUNCHES: i64 = 1000;
 
-/// Plans what static NodePools launch and remove to have as many machines as `spec.replicas` says, within `limits.nodes`, a thousand launches at once.
+/// Plans what static NodePools launch and remove to have as many machines as `spec.replicas` says,
+/// within `limits.nodes`, a thousand launches at once.
 ///
-/// [`Plan::launches`] has what is missing, [`Plan::removals`] what there is too much of: first machines that never came up, then those without pods, then
-/// those that cost least to empty; protected ones last.
+/// [`Plan::launches`] has what is missing, [`Plan::removals`] what there is too much of: first
+/// machines that never came up, then those without pods, then those that cost least to empty;
+/// protected ones last.
 pub fn replicas(snapshot: &Snapshot, policy: &Policy, now: Timestamp, seed: u64) -> Plan {
     let mut plan = Plan { version: PLAN_VERSION, ..Plan::default() };
     let mut on = vec![Vec::new(); snapshot.nodes.len()];
@@ -135,14 +138,16 @@ fn removal(snapshot: &Snapshot, node: usize) -> Removal {
     }
 }
 
-/// A machine of a static pool: what its template says and nothing more. `None` when none of its types is on sale.
+/// A machine of a static pool: what its template says and nothing more. `None` when none of its
+/// types is on sale.
 pub(super) fn launch(
     snapshot: &Snapshot,
     policy: &Policy,
     pool: usize,
     reason: LaunchReason,
 ) -> Option<Launch> {
-    // Static pools take no part in scheduling, so that the compiled snapshot does not have them; alone and without replicas it is a pool like others.
+    // Static pools take no part in scheduling, so that the compiled snapshot does not have them;
+    // alone and without replicas it is a pool like others.
     let mut source = snapshot.node_pools[pool].clone();
     source.replicas = None;
     source.limits.clear();

@@ -1,4 +1,5 @@
-//! Places for the pods of nodes that would go, tried on the state that all candidates share and taken back when it comes to nothing.
+//! Places for the pods of nodes that would go, tried on the state that all candidates share and
+//! taken back when it comes to nothing.
 
 use super::Pass;
 use super::candidates::Node;
@@ -30,7 +31,8 @@ pub(super) struct Search {
     pub(super) strategy: Strategy,
     /// Whether nodes whose pods have only just settled are left alone.
     pub(super) guard: bool,
-    /// The most that a new machine may cost, this price excluded; 0 allows none, and then the places have to be on machines that exist.
+    /// The most that a new machine may cost, this price excluded; 0 allows none, and then the
+    /// places have to be on machines that exist.
     pub(super) below: Option<i64>,
     /// Whether pods that must not be evicted now get places, too.
     pub(super) held: bool,
@@ -181,7 +183,8 @@ impl Pass<'_, '_> {
         }
     }
 
-    /// A quick look whether one machine below a price could hold what found no place, before any machine is put together.
+    /// A quick look whether one machine below a price could hold what found no place, before any
+    /// machine is put together.
     fn could_be_cheaper(&mut self, demands: &[Demand], price: i64) -> Result<(), StayReason> {
         let mut need = vec![0; self.problem.columns.len()];
         for demand in demands.iter().filter(|demand| demand.left() > 0) {

@@ -14,8 +14,9 @@ use crate::plan::{Candidate, Command, Method, StayReason};
 use crate::policy::Policy;
 use crate::snapshot::Snapshot;
 
-/// Checks a command against a later snapshot: its nodes are still there and may go, the budgets allow it, no pod has come that would have to move too, and
-/// the pods still find the places that were planned for them. The error is the first reason for leaving the nodes alone.
+/// Checks a command against a later snapshot: its nodes are still there and may go, the budgets
+/// allow it, no pod has come that would have to move too, and the pods still find the places that
+/// were planned for them. The error is the first reason for leaving the nodes alone.
 pub fn revalidate(
     command: &Command,
     snapshot: &Snapshot,
@@ -26,8 +27,8 @@ pub fn revalidate(
     revalidate_all(commands, snapshot, policy, now, now).pop().expect("one verdict per command")
 }
 
-/// Checks commands that are about to be carried out, in this order: each as [`revalidate`] does, against a snapshot in which the former that passed are
-/// under way ([`begun`]).
+/// Checks commands that are about to be carried out, in this order: each as [`revalidate`] does,
+/// against a snapshot in which the former that passed are under way ([`begun`]).
 pub fn revalidate_all(
     commands: &[Command],
     snapshot: &Snapshot,
@@ -49,7 +50,8 @@ pub fn revalidate_all(
     verdicts
 }
 
-/// Changes a snapshot as the start of a command does: its nodes are going, and pods are expected on others.
+/// Changes a snapshot as the start of a command does: its nodes are going, and pods are expected on
+/// others.
 pub(crate) fn begun(snapshot: &mut Snapshot, command: &Command, nominated_until: Timestamp) {
     let find = |snapshot: &Snapshot, key: &str| {
         snapshot.nodes.binary_search_by(|node| node.key.as_str().cmp(key)).ok()
@@ -67,7 +69,8 @@ pub(crate) fn begun(snapshot: &mut Snapshot, command: &Command, nominated_until:
     }
 }
 
-/// Checks as many commands as the snapshot serves for as it is: until one passes whose start changes more than its own nodes and the budgets.
+/// Checks as many commands as the snapshot serves for as it is: until one passes whose start
+/// changes more than its own nodes and the budgets.
 fn check_alike(
     commands: &[Command],
     snapshot: &Snapshot,
@@ -102,7 +105,8 @@ fn check_alike(
     verdicts
 }
 
-/// Checks a command that removes empty nodes, and takes them out. Answers whether they leave no pod behind that has to find a place.
+/// Checks a command that removes empty nodes, and takes them out. Answers whether they leave no pod
+/// behind that has to find a place.
 fn check_empty(pass: &mut Pass<'_, '_>, command: &Command) -> Result<bool, StayReason> {
     let before = pass.budgets.clone();
     let nodes = permitted(pass, command).inspect_err(|_| pass.budgets.clone_from(&before))?;
@@ -194,8 +198,9 @@ fn is_static(snapshot: &Snapshot, pool: &str) -> bool {
         .any(|found| found.name == pool && found.replicas.is_some() && found.not_ready.is_none())
 }
 
-/// Whether the pods still fit where they were to go, next to those that wait for a place. Looking for places anew could give others and fail where these do:
-/// the plan was made with the nodes of other commands out of the way.
+/// Whether the pods still fit where they were to go, next to those that wait for a place. Looking
+/// for places anew could give others and fail where these do: the plan was made with the nodes of
+/// other commands out of the way.
 fn places_are_free(
     pass: &mut Pass<'_, '_>,
     command: &Command,

@@ -1,9 +1,11 @@
 //! When little can still be done because room is short, nothing is done.
 //!
-//! After a scale-in each wave of evictions leaves gaps into which a node or two of a hundred would fit, and so does the next one. What such a wave saves
-//! is a hundredth of the price; it evicts pods, and takes the room that the next pod would have had. So where room decides how many nodes go, and those are
-//! few of many, they go only if there is room for many more pods like theirs. A node that can go where no other one wants to is no such case, nor is one that
-//! is emptier than most, nor any in a small cluster.
+//! After a scale-in each wave of evictions leaves gaps into which a node or two of a hundred would
+//! fit, and so does the next one. What such a wave saves is a hundredth of the price; it evicts
+//! pods, and takes the room that the next pod would have had. So where room decides how many nodes
+//! go, and those are few of many, they go only if there is room for many more pods like theirs. A
+//! node that can go where no other one wants to is no such case, nor is one that is emptier than
+//! most, nor any in a small cluster.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +16,8 @@ use super::rehearsal::left_of;
 /// Where few nodes go there has to be room for so many times what few nodes hold.
 const TIMES: u64 = 2;
 
-/// A node with so much of its CPU and memory left, in millionths of each, is worth its evictions in any case: half of one, or a quarter of both.
+/// A node with so much of its CPU and memory left, in millionths of each, is worth its evictions in
+/// any case: half of one, or a quarter of both.
 const EMPTY: u64 = 500_000;
 
 /// What [`Pass::size`] is for all CPU and memory together.
@@ -42,7 +45,8 @@ impl SmallWave {
         Self { nodes: few / 100, room_for: TIMES * few as u64 * one / 100 }
     }
 
-    /// For how much there has to be room when so many nodes go; for no more than their pods where it is 0.
+    /// For how much there has to be room when so many nodes go; for no more than their pods where
+    /// it is 0.
     pub(super) fn room_for(self, going: usize) -> u64 {
         if (1..=self.nodes).contains(&going) { self.room_for } else { 0 }
     }

@@ -60,7 +60,8 @@ impl Slots {
 }
 
 impl Slot {
-    /// Whether the node has to go before another one can come, and why; an error when it can't go at all.
+    /// Whether the node has to go before another one can come, and why; an error when it can't go
+    /// at all.
     fn goes_first(
         &self,
         pass: &Pass<'_, '_>,
@@ -110,7 +111,8 @@ pub(super) fn plan(pass: &mut Pass<'_, '_>, slots: &mut Slots, nodes: &[Node]) {
         .filter(|node| snapshot.node_pools[node.pool].replicas.is_some() && !pass.is_going(node))
         .filter_map(|node| {
             let claim = snapshot.nodes[node.index].claim.as_ref()?;
-            // Those that may go first where reservations are full are not kept waiting by those that can't go at all.
+            // Those that may go first where reservations are full are not kept waiting by those
+            // that can't go at all.
             let reserved = terminate_first::reservation(snapshot, node.index).is_some();
             let later = first && !reserved;
             Some((node.pool, later, claim.drifted.as_ref()?.1, node.index, node))

@@ -1,7 +1,9 @@
-//! Terminate-first: nodes whose replacement only finds room once they have gone. They go first, and provisioning fills the place.
+//! Terminate-first: nodes whose replacement only finds room once they have gone. They go first, and
+//! provisioning fills the place.
 //!
-//! A node in a full capacity reservation is such a case when its pods may run nowhere else: the reservation has room again when the node has gone. So its pods
-//! are planned for once more as if it had room for one more machine.
+//! A node in a full capacity reservation is such a case when its pods may run nowhere else: the
+//! reservation has room again when the node has gone. So its pods are planned for once more as if
+//! it had room for one more machine.
 
 use std::sync::Arc;
 
@@ -33,7 +35,8 @@ pub(super) fn reservation(snapshot: &Snapshot, node: usize) -> Option<&str> {
     ids.next().map(|(_, id)| id.as_str())
 }
 
-/// Replaces a node: by what is launched first, or where that is not possible, by what can be launched afterwards.
+/// Replaces a node: by what is launched first, or where that is not possible, by what can be
+/// launched afterwards.
 pub(super) fn replace(
     pass: &mut Pass<'_, '_>,
     node: &Node,
@@ -49,7 +52,8 @@ pub(super) fn replace(
     Ok(())
 }
 
-/// Lets a node go first whose pods find no place as long as it is there, if what it leaves in its reservation is room for one machine with all of them.
+/// Lets a node go first whose pods find no place as long as it is there, if what it leaves in its
+/// reservation is room for one machine with all of them.
 fn go_first(
     pass: &mut Pass<'_, '_>,
     node: &Node,
@@ -71,7 +75,8 @@ fn go_first(
     true
 }
 
-/// The command for a node that goes first, planned on the snapshot as it is once it has gone. The pass then knows what that leaves of limits and devices.
+/// The command for a node that goes first, planned on the snapshot as it is once it has gone. The
+/// pass then knows what that leaves of limits and devices.
 fn command_after(
     pass: &mut Pass<'_, '_>,
     node: &Node,
@@ -107,7 +112,8 @@ fn command_after(
     Some(command)
 }
 
-/// The devices that are left, for another solver over the same machines and types: which machines the first one would launch means nothing to it.
+/// The devices that are left, for another solver over the same machines and types: which machines
+/// the first one would launch means nothing to it.
 fn forgetful(mut devices: Option<Box<State>>) -> Option<Box<State>> {
     if let Some(devices) = &mut devices {
         devices.forget_claims();
@@ -115,7 +121,8 @@ fn forgetful(mut devices: Option<Box<State>>) -> Option<Box<State>> {
     devices
 }
 
-/// The snapshot with room for one more machine in a capacity reservation that is in order; nothing when no offering is of it.
+/// The snapshot with room for one more machine in a capacity reservation that is in order; nothing
+/// when no offering is of it.
 fn with_room_for_one_more(snapshot: &Snapshot, reservation: &str) -> Option<Snapshot> {
     let mut credited = snapshot.clone();
     let mut is_offered = false;
@@ -133,7 +140,8 @@ fn with_room_for_one_more(snapshot: &Snapshot, reservation: &str) -> Option<Snap
 }
 
 impl Pass<'_, '_> {
-    /// Takes in a command that was decided elsewhere: its nodes go, and its pods are where it moves them.
+    /// Takes in a command that was decided elsewhere: its nodes go, and its pods are where it moves
+    /// them.
     fn replay(&mut self, command: &Command) {
         let problem = self.problem;
         let snapshot = problem.snapshot;

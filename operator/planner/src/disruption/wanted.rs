@@ -1,5 +1,5 @@
-//! Nodes that are as good as a machine which has to be launched for pods that wait. Provisioning launches it at the same time, so as long as it does no such
-//! node goes for being one too many.
+//! Nodes that are as good as a machine which has to be launched for pods that wait. Provisioning
+//! launches it at the same time, so as long as it does no such node goes for being one too many.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,8 @@ impl Wanted {
         for demand in &mut left {
             (demand.variant, demand.dropped, demand.launch_option) = (0, 0, LaunchOption::Unknown);
         }
-        // As provisioning packs them: machines that pods might share are others than those that they get.
+        // As provisioning packs them: machines that pods might share are others than those that
+        // they get.
         let trial = best(solver, &left, &()).solver;
         let mut pods = Vec::new();
         let mut machines: BTreeMap<(Vec<i64>, Vec<usize>), i64> = BTreeMap::new();
@@ -56,7 +57,8 @@ impl Wanted {
         }
     }
 
-    /// By index, the nodes that could be one of the machines once their own pods have left, and cost no more.
+    /// By index, the nodes that could be one of the machines once their own pods have left, and
+    /// cost no more.
     pub(super) fn held(&self, solver: &mut Solver<'_, '_>, nodes: &[Node]) -> FixedBitSet {
         let problem = solver.problem;
         let mut held = FixedBitSet::with_capacity(problem.snapshot.nodes.len());

@@ -1,15 +1,19 @@
 //! How the pods of a spread group may be dealt out among zones.
 //!
-//! Every pod that a plan places finds its zone no more than the skew above the emptiest one, and pods only come. So in the end each zone that got a pod has at
-//! most `m + s` pods of the group, `m` being what the emptiest has then and `s` the skew; each zone has at least `m`. With `e` pods there already a zone gets
-//! `max(0, m - e)` to `max(0, m + s - e)` of them, for one `m` that all zones share. These are the [`Level`]s.
+//! Every pod that a plan places finds its zone no more than the skew above the emptiest one, and
+//! pods only come. So in the end each zone that got a pod has at most `m + s` pods of the group,
+//! `m` being what the emptiest has then and `s` the skew; each zone has at least `m`. With `e` pods
+//! there already a zone gets `max(0, m - e)` to `max(0, m + s - e)` of them, for one `m` that all
+//! zones share. These are the [`Level`]s.
 //!
-//! What a pod costs in each zone gives the least that all of them cost: of each level the cheapest zones get as many as they may. It is the smallest of linear
-//! functions, so that it is concave, and as good as any mixture of ways to deal whole pods out.
+//! What a pod costs in each zone gives the least that all of them cost: of each level the cheapest
+//! zones get as many as they may. It is the smallest of linear functions, so that it is concave,
+//! and as good as any mixture of ways to deal whole pods out.
 
 use super::Item;
 
-/// More levels than this are taken together, a few in a row: that leaves more ways to deal pods out, and is a bound, too.
+/// More levels than this are taken together, a few in a row: that leaves more ways to deal pods
+/// out, and is a bound, too.
 const LEVELS: usize = 16;
 
 /// How many pods each zone gets at least and at most, for one number of pods in the emptiest zone.
@@ -39,7 +43,8 @@ pub(crate) struct Deal {
 }
 
 impl Deal {
-    /// For zones with so many pods of the group each. `None` where the pods can't all be placed: nothing is known of where they go then.
+    /// For zones with so many pods of the group each. `None` where the pods can't all be placed:
+    /// nothing is known of where they go then.
     #[expect(clippy::cast_precision_loss, reason = "numbers of pods")]
     pub(crate) fn new(
         pods: usize,
@@ -57,7 +62,8 @@ impl Deal {
                     Zone::Closed => 0,
                     _ => (emptiest + skew - there).clamp(0, n),
                 };
-                // With fewer zones than there should be the emptiest counts as empty, and nobody has to fill it.
+                // With fewer zones than there should be the emptiest counts as empty, and nobody
+                // has to fill it.
                 let least = if is_short { 0 } else { (emptiest - there).max(0) };
                 (least, most)
             };
@@ -91,7 +97,8 @@ impl Deal {
         (!levels.is_empty()).then_some(Self { pods: pods as f64, zones, levels })
     }
 
-    /// The least that the pods cost when one of each item costs so much, and how many of each item there are then.
+    /// The least that the pods cost when one of each item costs so much, and how many of each item
+    /// there are then.
     pub(crate) fn least(&self, costs: &[f64]) -> (f64, Vec<(usize, f64)>) {
         let (least, dealt) = self.cheapest(costs);
         (least, self.by_item(&dealt))
@@ -166,7 +173,8 @@ impl Deal {
     }
 }
 
-/// The first number from `from` up to `until` for which something holds that goes on holding; the one after `until` when it never does.
+/// The first number from `from` up to `until` for which something holds that goes on holding; the
+/// one after `until` when it never does.
 fn first(from: i64, until: i64, holds: impl Fn(i64) -> bool) -> i64 {
     let (mut low, mut high) = (from, until + 1);
     while low < high {

@@ -1,11 +1,16 @@
-//! The best splits, by generating columns: which two kinds of pods fill a machine of a type exactly.
+//! The best splits, by generating columns: which two kinds of pods fill a machine of a type
+//! exactly.
 //!
-//! The relaxation as a covering problem ([`Master`]) has a column for every type and every pair of pods that together use up its processors and memory; loads of
-//! more kinds of pods are mixtures of these. The best column of a type at given values is found by [`Units`], which also tells the split that proves that there is none
-//! better. So the problem ends with splits that prove its optimum.
+//! The relaxation as a covering problem ([`Master`]) has a column for every type and every pair of
+//! pods that together use up its processors and memory; loads of more kinds of pods are mixtures of
+//! these. The best column of a type at given values is found by [`Units`], which also tells the
+//! split that proves that there is none better. So the problem ends with splits that prove its
+//! optimum.
 //!
-//! Pods that are dealt out among zones ([`Deals`]) have a row for each zone and one for all of them together. The first ones ask for nothing by themselves; a column
-//! for each way to deal the pods out, found at the values of the zones, gives the last one what it asks for and asks the others for the pods.
+//! Pods that are dealt out among zones ([`Deals`]) have a row for each zone and one for all of them
+//! together. The first ones ask for nothing by themselves; a column for each way to deal the pods
+//! out, found at the values of the zones, gives the last one what it asks for and asks the others
+//! for the pods.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +19,8 @@ use super::master::Master;
 use super::units::Units;
 use super::{Item, Kind, Values, evaluate, improve};
 
-/// With more rows than this pods whose requests have nearly the same proportion are one row: the work of a step is the square of the rows.
+/// With more rows than this pods whose requests have nearly the same proportion are one row: the
+/// work of a step is the square of the rows.
 const ROWS: usize = 500;
 
 /// How far the bound may be from the optimum: by less than this share of it.
@@ -23,7 +29,8 @@ const CLOSE: f64 = 5e-4;
 /// How often splits are improved afterwards where pods were taken together.
 const AFTERWARDS: u32 = 300;
 
-/// What a way to deal pods out costs by itself, as a share of what the pods cost alone: prices tell how much a column is worth looking at.
+/// What a way to deal pods out costs by itself, as a share of what the pods cost alone: prices tell
+/// how much a column is worth looking at.
 const DEALT: f64 = 0.1;
 
 /// Pods that are alike.
@@ -37,8 +44,8 @@ struct Row<'i> {
     items: Vec<usize>,
 }
 
-/// The best splits and the values that go with them, within a budget: looks at one pod on one type, and at one entry of the basis. What is found within less is a
-/// bound, too.
+/// The best splits and the values that go with them, within a budget: looks at one pod on one type,
+/// and at one entry of the basis. What is found within less is a bound, too.
 pub(crate) fn exact(kinds: &[Kind], items: &[Item], deals: &Deals, work: u64) -> Values {
     let (rows, merged) = rows(items, deals);
     let mut splits = vec![0.5; kinds.len()];
@@ -136,7 +143,8 @@ impl<'r, 'i> Dealt<'r, 'i> {
         Self { rows, deals, row_of, prices: Vec::new() }
     }
 
-    /// The problem with a column for each row: pods alone, where that is cheapest; groups that are not dealt out for more than they are worth.
+    /// The problem with a column for each row: pods alone, where that is cheapest; groups that are
+    /// not dealt out for more than they are worth.
     fn master(&mut self, kinds: &[Kind], work: u64) -> Master {
         let alone = |row: &Row<'_>| {
             let of = |&kind: &usize| {
@@ -164,7 +172,8 @@ impl<'r, 'i> Dealt<'r, 'i> {
         self.prices.iter().sum()
     }
 
-    /// The least that all pods cost at some values; offers the ways to deal them out that make it so little. Returns how many are worth it at the problem's own values.
+    /// The least that all pods cost at some values; offers the ways to deal them out that make it
+    /// so little. Returns how many are worth it at the problem's own values.
     fn deal(&self, master: &mut Master, at: &[f64], values: &[f64]) -> (f64, usize) {
         let free = at.iter().zip(self.rows).map(|(value, row)| value * row.asked);
         let mut least: f64 = free.sum();
@@ -231,8 +240,9 @@ fn rows<'i>(items: &'i [Item], deals: &Deals) -> (Vec<Row<'i>>, bool) {
     (merged, true)
 }
 
-/// The types that are not beaten by another that costs no more, has no less of anything and holds the same pods: with the other's split no pod costs less on one
-/// that is beaten, so it changes no bound. From the types that hold each kind of pod.
+/// The types that are not beaten by another that costs no more, has no less of anything and holds
+/// the same pods: with the other's split no pod costs less on one that is beaten, so it changes no
+/// bound. From the types that hold each kind of pod.
 pub(crate) fn worthy(kinds: &[Kind], lists: &[&[usize]]) -> Vec<usize> {
     let mut holds: Vec<Vec<u64>> = vec![vec![0; lists.len().div_ceil(64)]; kinds.len()];
     for (index, list) in lists.iter().enumerate() {
@@ -264,7 +274,8 @@ mod tests {
 
     use super::*;
 
-    /// The optimum by another solver and from the other side: what pieces of pods go on which type, and how much of each type is bought.
+    /// The optimum by another solver and from the other side: what pieces of pods go on which type,
+    /// and how much of each type is bought.
     fn by_another_solver(kinds: &[Kind], items: &[Item]) -> f64 {
         let mut problem = Problem::new(OptimizationDirection::Minimize);
         let bought: Vec<Variable> =

@@ -1,10 +1,14 @@
-//! A covering problem whose columns arrive one by one: buy loads at the least price so that together they hold all pods.
+//! A covering problem whose columns arrive one by one: buy loads at the least price so that
+//! together they hold all pods.
 //!
-//! `min c·x` such that `A x ≥ d`, `x ≥ 0`. There is one row for each kind of pod and one column for each load that somebody has offered. It is solved by
-//! the simplex method with a dense inverse of the basis: there are few rows, and a pivot costs their square at most. New columns go on from the last basis (primal steps),
-//! and so do other amounts of pods (dual steps). The amounts are made uneven by some billionths, so that no step is without progress.
+//! `min c·x` such that `A x ≥ d`, `x ≥ 0`. There is one row for each kind of pod and one column for
+//! each load that somebody has offered. It is solved by the simplex method with a dense inverse of
+//! the basis: there are few rows, and a pivot costs their square at most. New columns go on from
+//! the last basis (primal steps), and so do other amounts of pods (dual steps). The amounts are
+//! made uneven by some billionths, so that no step is without progress.
 //!
-//! Rounding errors add up in the inverse. Nothing depends on its being exact: what values prove is worked out from the values anew, and pods are counted in integers.
+//! Rounding errors add up in the inverse. Nothing depends on its being exact: what values prove is
+//! worked out from the values anew, and pods are counted in integers.
 
 /// What is too small to matter, relative to prices and to amounts of one.
 const TINY: f64 = 1e-9;
@@ -38,7 +42,8 @@ enum Basic {
 }
 
 impl Master {
-    /// For rows that have one column each to begin with: its price, and how many pods of the row it holds.
+    /// For rows that have one column each to begin with: its price, and how many pods of the row it
+    /// holds.
     pub(crate) fn new(demand: &[f64], first: &[(f64, f64)], work: u64) -> Self {
         let rows = demand.len();
         let mut master = Self {
@@ -170,7 +175,8 @@ impl Master {
         }
     }
 
-    /// Other amounts of pods; afterwards they are held again at the least price that the columns allow. What is left of the work may end it before.
+    /// Other amounts of pods; afterwards they are held again at the least price that the columns
+    /// allow. What is left of the work may end it before.
     pub(crate) fn set_demand(&mut self, demand: &[f64]) {
         self.demand.copy_from_slice(demand);
         self.weigh();

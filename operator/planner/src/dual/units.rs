@@ -1,11 +1,13 @@
-//! What a machine's processors and memory are worth to some pods: the least prices at which no pod could be had for less than its value.
+//! What a machine's processors and memory are worth to some pods: the least prices at which no pod
+//! could be had for less than its value.
 
 /// Unit prices of one machine, and the pods that set them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Units {
     /// What all processors and all memory of the machine are worth.
     pub(crate) worth: [f64; 2],
-    /// Pods that cost there what they are worth; together they fill the machine. One alone where the other resource is worth nothing.
+    /// Pods that cost there what they are worth; together they fill the machine. One alone where
+    /// the other resource is worth nothing.
     pub(crate) tight: [Option<usize>; 2],
 }
 
@@ -21,7 +23,8 @@ struct Line {
 const STEPS: usize = 40;
 
 impl Units {
-    /// `worth[0] + worth[1]` is the most that pods on the machine can be worth, when they may be cut into pieces and there is no end of them.
+    /// `worth[0] + worth[1]` is the most that pods on the machine can be worth, when they may be
+    /// cut into pieces and there is no end of them.
     pub(crate) fn new(
         room: [f64; 2],
         items: &[usize],
@@ -34,7 +37,8 @@ impl Units {
             let shares = [cpu * scale[0], memory * scale[1]];
             Line { shares, value: values[item], item: Some(item) }
         };
-        // Nothing costs less than nothing: that is like a pod without value that takes but one resource.
+        // Nothing costs less than nothing: that is like a pod without value that takes but one
+        // resource.
         let mut pair = [
             Line { shares: [1.0, 0.0], value: 0.0, item: None },
             Line { shares: [0.0, 1.0], value: 0.0, item: None },

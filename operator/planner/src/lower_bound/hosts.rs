@@ -1,11 +1,13 @@
 //! The bound where hosts hold only so many pods of a group.
 //!
-//! Of pods that keep off each other's hosts every machine has one place, like a resource of which it has one unit. So a type's price can be split among
-//! processors, memory and such places; a pod then costs on a type its shares of all three, and for any splits the sum of what pods cost where they are
-//! cheapest is still a lower bound: what pods that share a machine cost is at most its price, since they use no more than it has of anything.
+//! Of pods that keep off each other's hosts every machine has one place, like a resource of which
+//! it has one unit. So a type's price can be split among processors, memory and such places; a pod
+//! then costs on a type its shares of all three, and for any splits the sum of what pods cost where
+//! they are cheapest is still a lower bound: what pods that share a machine cost is at most its
+//! price, since they use no more than it has of anything.
 //!
-//! The splits are improved by steps that grow the part of what is used up most, starting from the best splits without places. Pods that are dealt out among zones
-//! follow the prices meanwhile.
+//! The splits are improved by steps that grow the part of what is used up most, starting from the
+//! best splits without places. Pods that are dealt out among zones follow the prices meanwhile.
 
 use crate::compile::Problem;
 use crate::dual::{Deals, Item, Kind, Values};
@@ -19,7 +21,8 @@ const ROUNDS: u32 = 600;
 /// What part of a price places get at first, together.
 const FIRST_PART: f64 = 0.02;
 
-/// What part of the pods that are dealt out among zones moves in a round to where they are cheapest.
+/// What part of the pods that are dealt out among zones moves in a round to where they are
+/// cheapest.
 const FOLLOWING: f64 = 0.05;
 
 /// The places that pods take on hosts.
@@ -52,7 +55,8 @@ impl Places {
         Self { items: limits.into_iter().map(taken).collect(), groups: ranked.len() }
     }
 
-    /// How many steps improving the bound takes, with so many of them in a round without places: costs are worked out twice, and parts moved.
+    /// How many steps improving the bound takes, with so many of them in a round without places:
+    /// costs are worked out twice, and parts moved.
     pub(super) fn steps(&self, per_round: usize, kinds: usize) -> usize {
         let parts = kinds.saturating_mul(2 + self.groups);
         (ROUNDS as usize).saturating_mul(per_round.saturating_mul(2).saturating_add(parts))
@@ -63,7 +67,8 @@ impl Places {
     }
 }
 
-/// The best bound that is found with places, and by type the splits that prove it: processors, memory, then each group's places.
+/// The best bound that is found with places, and by type the splits that prove it: processors,
+/// memory, then each group's places.
 pub(super) fn improve(
     kinds: &[Kind],
     items: &[Item],

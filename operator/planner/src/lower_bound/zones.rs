@@ -1,4 +1,5 @@
-//! Zones where machines cost different amounts, as far as spread constraints have a say in who goes where.
+//! Zones where machines cost different amounts, as far as spread constraints have a say in who goes
+//! where.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +13,12 @@ use crate::intern::{Key, Value};
 use crate::machine_specs::{MachineSpecs, SpecId};
 use crate::topology::{Counts, Evenly};
 
-/// With more zones, or domains of whatever label pods are spread over, these are left out of the bound.
+/// With more zones, or domains of whatever label pods are spread over, these are left out of the
+/// bound.
 const ZONES: usize = 64;
 
-/// The zones, or the domains of another label, if pods are spread over them. Otherwise one that stands for all of them.
+/// The zones, or the domains of another label, if pods are spread over them. Otherwise one that
+/// stands for all of them.
 #[derive(Debug, Default)]
 pub(super) struct Zones {
     key: Option<Key>,
@@ -103,7 +106,8 @@ impl Zones {
         self.alike.iter().position(|zones| zones.contains(&value))
     }
 
-    /// How a demand's pods are dealt out, from the items that they are in zones that are alike; `None` where nothing says so.
+    /// How a demand's pods are dealt out, from the items that they are in zones that are alike;
+    /// `None` where nothing says so.
     pub(super) fn deal(
         &self,
         problem: &Problem<'_>,
@@ -133,7 +137,8 @@ impl Zones {
     }
 }
 
-/// The domains of a label, those together where all machines cost the same. `None` where machines need not have the label, or there are too many.
+/// The domains of a label, those together where all machines cost the same. `None` where machines
+/// need not have the label, or there are too many.
 fn alike(problem: &Problem<'_>, specs: &mut MachineSpecs, key: Key) -> Option<Vec<Vec<Value>>> {
     let bases: Vec<SpecId> =
         (0..problem.templates.len()).map(|template| specs.base(problem, template)).collect();

@@ -1,4 +1,5 @@
-//! Machines to come by spec and by what they still hold, so that a pod is only compared with those that may take it.
+//! Machines to come by spec and by what they still hold, so that a pod is only compared with those
+//! that may take it.
 
 use fixedbitset::FixedBitSet;
 use rustc_hash::FxHashMap;
@@ -13,7 +14,8 @@ use crate::solver::Solver;
 pub(crate) struct Bins {
     strategy: Strategy,
     room_index: RoomIndex,
-    /// What the claims still hold, row by row: their target type, with [`Strategy::Fill`] the largest of their types.
+    /// What the claims still hold, row by row: their target type, with [`Strategy::Fill`] the
+    /// largest of their types.
     rows: Vec<i64>,
     width: usize,
     /// By claim, its place in `specs`.

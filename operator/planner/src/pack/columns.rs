@@ -1,11 +1,15 @@
 //! Which loads to buy how often, all machines at once (column generation, Gilmore and Gomory).
 //!
-//! Machines that are filled one after the other leave to the last what nobody wanted. Here loads are weighed against each other: a covering problem ([`Master`]) has one
-//! row for each kind of pod and one column for each load that is known; its values say what a pod is worth as long as these are all the loads there are, and on each type
-//! the load is looked for that is worth most beyond its price ([`best_load`]). When none is worth more than its machine costs, whole machines are bought: as many of each load as
-//! the problem buys, rounded down; then, where that is none, those that it nearly buys. What is left is a smaller problem of the same kind.
+//! Machines that are filled one after the other leave to the last what nobody wanted. Here loads
+//! are weighed against each other: a covering problem ([`Master`]) has one row for each kind of pod
+//! and one column for each load that is known; its values say what a pod is worth as long as these
+//! are all the loads there are, and on each type the load is looked for that is worth most beyond
+//! its price ([`best_load`]). When none is worth more than its machine costs, whole machines are
+//! bought: as many of each load as the problem buys, rounded down; then, where that is none, those
+//! that it nearly buys. What is left is a smaller problem of the same kind.
 //!
-//! Nothing here decides whether a pod may be somewhere: loads consist of pods that share a spec, and what is bought is opened by [`super::commit`] like any other load.
+//! Nothing here decides whether a pod may be somewhere: loads consist of pods that share a spec,
+//! and what is bought is opened by [`super::commit`] like any other load.
 
 mod clusters;
 mod dealing;
@@ -26,7 +30,8 @@ use crate::solver::Solver;
 use dealing::Dealer;
 use table::{Bin, Table};
 
-/// After the first rounding only machines are filled whose loads of pieces are worth so much of their price at the values that proved most.
+/// After the first rounding only machines are filled whose loads of pieces are worth so much of
+/// their price at the values that proved most.
 const STILL_PROMISING: f64 = 0.97;
 
 /// The number of beginnings of a load that a search has in view.
@@ -35,8 +40,8 @@ const WIDTH: usize = 4;
 /// The limit on the steps that improve a load, whatever the number of pods.
 const IMPROVING: usize = 1_000;
 
-/// The share of a machine's price that a load must be worth for the search to keep it. The steps that
-/// improve a load may add the rest.
+/// The share of a machine's price that a load must be worth for the search to keep it. The steps
+/// that improve a load may add the rest.
 const LEAST: f64 = 0.99;
 
 /// The limit on rounds before the first rounding.
@@ -60,13 +65,15 @@ struct Care {
 /// For few pods, of which rounding loses more than such a gap.
 const QUICK: Care = Care { bins: 6, rounds: 2, per_step: 16, gap: 3e-3 };
 
-/// For at least `MANY` pods, and where pods keep off each other's hosts: then few loads fill a machine.
+/// For at least `MANY` pods, and where pods keep off each other's hosts: then few loads fill a
+/// machine.
 const THOROUGH: Care = Care { bins: 12, rounds: 3, per_step: 4, gap: 1e-3 };
 
 /// The number of pods from which `THOROUGH` applies.
 const MANY: usize = 10_000;
 
-/// With fewer machines than this, if they were of the best type, they are bought one after the other.
+/// With fewer machines than this, if they were of the best type, they are bought one after the
+/// other.
 const FEW: f64 = 24.0;
 
 /// Unless it takes more than so many.
@@ -87,8 +94,9 @@ struct Bought {
     machines: usize,
 }
 
-/// Opens machines for all demands that open machines and take part; those that are left when the work is done are left to others. Returns what the pods are worth in
-/// the relaxation, in micro-dollars: no machines for them cost less. Nothing when there is no telling.
+/// Opens machines for all demands that open machines and take part; those that are left when the
+/// work is done are left to others. Returns what the pods are worth in the relaxation, in
+/// micro-dollars: no machines for them cost less. Nothing when there is no telling.
 pub(super) fn open(
     solver: &mut Solver<'_, '_>,
     demands: &mut [Demand],
@@ -195,8 +203,9 @@ fn buy(table: &Table, cancel: &dyn Cancel) -> (Vec<Bought>, f64) {
     (bought, worth)
 }
 
-/// Buys for all pods that are left the load that is worth most of its price, again and again; values are worked out anew each time an eighth of the pods has a place. Nothing
-/// when that takes more than so many machines.
+/// Buys for all pods that are left the load that is worth most of its price, again and again;
+/// values are worked out anew each time an eighth of the pods has a place. Nothing when that takes
+/// more than so many machines.
 fn one_after_the_other(
     market: &mut Market<'_>,
     dealer: &mut Dealer<'_>,
@@ -327,7 +336,8 @@ impl<'t> Market<'t> {
         }
     }
 
-    /// Whether there are hardly more machines to buy than clusters to weigh: then what is bought of each load says little, as nearly all of it are fractions.
+    /// Whether there are hardly more machines to buy than clusters to weigh: then what is bought of
+    /// each load says little, as nearly all of it are fractions.
     fn is_about_few_machines(&self) -> bool {
         let (worth, values) = &self.center;
         let ratio = |bin: &Bin| {
@@ -373,7 +383,8 @@ impl<'t> Market<'t> {
         left.iter().zip(&self.table.clusters).map(|(&left, it)| left.min(it.most)).collect()
     }
 
-    /// Offers the loads that are worth most at some values, where they gain at others. Returns how many, and the most that a load is worth of its price.
+    /// Offers the loads that are worth most at some values, where they gain at others. Returns how
+    /// many, and the most that a load is worth of its price.
     fn offer(&mut self, left: &[usize], at: &[f64], values: &[f64]) -> (usize, f64) {
         let table = self.table;
         let mut ranked: Vec<(f64, usize, Units)> = Vec::new();

@@ -1,7 +1,9 @@
-//! Places for pods that topology rules are about: as many at once as their rules allow in one domain, because each placement changes where the next may go.
+//! Places for pods that topology rules are about: as many at once as their rules allow in one
+//! domain, because each placement changes where the next may go.
 //!
-//! A machine to come that such a pod opens aims at the type that holds its like at the best price. It takes further pods while they fit that type, and
-//! becomes larger only where that costs no more than a place elsewhere.
+//! A machine to come that such a pod opens aims at the type that holds its like at the best price.
+//! It takes further pods while they fit that type, and becomes larger only where that costs no more
+//! than a place elsewhere.
 
 mod admission;
 mod shared_target;
@@ -59,12 +61,15 @@ pub(crate) fn place(
     Some(reasons)
 }
 
-/// How many alternatives preferences about other pods may make of one shape; beyond that several are dropped at once.
+/// How many alternatives preferences about other pods may make of one shape; beyond that several
+/// are dropped at once.
 const STEPS: usize = 512;
 
-/// What a shape asks for, the most wanted first: its variant, and how many preferences about other pods are dropped.
+/// What a shape asks for, the most wanted first: its variant, and how many preferences about other
+/// pods are dropped.
 ///
-/// Karpenter drops terms of pod affinity before those of node affinity, and `ScheduleAnyway` after them.
+/// Karpenter drops terms of pod affinity before those of node affinity, and `ScheduleAnyway` after
+/// them.
 pub(crate) fn alternatives(
     problem: &Problem<'_>,
     shape: usize,
@@ -96,7 +101,8 @@ pub(crate) struct Placing {
     full: FixedBitSet,
     /// Whether no two of the pods may share a host.
     alone: bool,
-    /// Whether rules about other domains than hosts have a say: then each placement may open and close domains.
+    /// Whether rules about other domains than hosts have a say: then each placement may open and
+    /// close domains.
     domain_rules: bool,
     admitted: Vec<(usize, DomainChoice)>,
     /// The specs that were looked at for `admitted`.
@@ -128,7 +134,8 @@ impl Placing {
         }
     }
 
-    /// Of so many machines to come those that are looked at, as far as rules about hosts are concerned.
+    /// Of so many machines to come those that are looked at, as far as rules about hosts are
+    /// concerned.
     #[cfg(test)]
     pub(crate) fn looked_at(&self, claims: usize) -> Vec<usize> {
         (0..claims).filter(|&claim| !self.full.contains(claim)).collect()
@@ -205,7 +212,8 @@ impl Placing {
         }
     }
 
-    /// What a place costs that the pod would get on a machine of its own, in micro-dollars, the price of one more machine included.
+    /// What a place costs that the pod would get on a machine of its own, in micro-dollars, the
+    /// price of one more machine included.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "hourly prices are far below 2^53 millionths"
@@ -229,7 +237,8 @@ impl Placing {
         price
     }
 
-    /// Opens a machine of the first template that takes the pods; else tells of so many templates why they don't.
+    /// Opens a machine of the first template that takes the pods; else tells of so many templates
+    /// why they don't.
     fn open(
         &mut self,
         solver: &mut Solver<'_, '_>,
@@ -314,8 +323,9 @@ impl Placing {
         Ok(())
     }
 
-    /// The type that holds pods of the shape at the best price each, as far as there are any; where other pods that have no place yet may share the
-    /// machine (`Solver::unplaced`), as far as all of them fill it, divided among the machines that the shape needs anyway.
+    /// The type that holds pods of the shape at the best price each, as far as there are any; where
+    /// other pods that have no place yet may share the machine (`Solver::unplaced`), as far as all
+    /// of them fill it, divided among the machines that the shape needs anyway.
     #[expect(clippy::cast_precision_loss, reason = "a ratio for comparison")]
     fn target(
         &mut self,
@@ -402,7 +412,8 @@ fn keeps_values(
     solver.lacking_values(spec, &types).is_none()
 }
 
-/// Puts up to `n` pods on a machine to come, which then has a narrower spec. Returns whether it did.
+/// Puts up to `n` pods on a machine to come, which then has a narrower spec. Returns whether it
+/// did.
 fn join(
     solver: &mut Solver<'_, '_>,
     bins: &mut Bins,

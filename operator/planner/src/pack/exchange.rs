@@ -1,8 +1,10 @@
-//! Exchanges: some pods of a load leave, others take their room and what was left over, and the load is worth more.
+//! Exchanges: some pods of a load leave, others take their room and what was left over, and the
+//! load is worth more.
 //!
-//! A load that was filled pod by pod ends with a gap that no pod fits into. Which pods went in last decides how large it is, so a load of few large pods may
-//! waste some per cent of its machine. The values of pods that fit into a machine never sum up to more than its price when they are dual prices, so what is
-//! missing to the price says how much there is to gain, and when to stop.
+//! A load that was filled pod by pod ends with a gap that no pod fits into. Which pods went in last
+//! decides how large it is, so a load of few large pods may waste some per cent of its machine. The
+//! values of pods that fit into a machine never sum up to more than its price when they are dual
+//! prices, so what is missing to the price says how much there is to gain, and when to stop.
 
 use super::loads::{Load, Part, rest};
 use crate::compile::{add_times, take_times, times};
@@ -16,7 +18,8 @@ const LEAVING: usize = 3;
 /// So many exchanges at most are made on one load.
 const EXCHANGES: usize = 8;
 
-/// With more shapes than this only one other shape takes the room, not two: the work grows with the number of shapes to the second power, not to the third.
+/// With more shapes than this only one other shape takes the room, not two: the work grows with the
+/// number of shapes to the second power, not to the third.
 const FEW_SHAPES: usize = 60;
 
 /// Pods of a part that leave (below 0) or come.
@@ -29,7 +32,8 @@ struct Exchange {
     moves: Vec<Move>,
 }
 
-/// Exchanges pods of a load on a machine with so much room for pods, at this price, as long as that gains something.
+/// Exchanges pods of a load on a machine with so much room for pods, at this price, as long as that
+/// gains something.
 pub(super) fn improve(load: &mut Load, parts: &[Part], net: &[i64], price: f64) {
     // The load's first pod stays: it is what the machine is opened for.
     let Some(&(seed, _)) = load.takes.first() else { return };

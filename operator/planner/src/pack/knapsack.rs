@@ -1,8 +1,10 @@
 //! The load of one machine that is worth most at given values of pods.
 //!
-//! Pods come in the order of what they are worth per what they take, as long as the room that is left may still be worth more than the best load so far. What room is worth at
-//! most is known from the relaxation ([`Units`]): there, no pod is worth more than what it takes. A search looks at so many beginnings of a load at a time (`beam`); what it finds
-//! is then made better by exchanging a few of its pods (`improve`), the room of which is filled depth first.
+//! Pods come in the order of what they are worth per what they take, as long as the room that is
+//! left may still be worth more than the best load so far. What room is worth at most is known from
+//! the relaxation ([`Units`]): there, no pod is worth more than what it takes. A search looks at so
+//! many beginnings of a load at a time (`beam`); what it finds is then made better by exchanging a
+//! few of its pods (`improve`), the room of which is filled depth first.
 
 mod beam;
 mod improve;
@@ -81,7 +83,8 @@ struct Load {
     takes: Takes,
 }
 
-/// The load of some rows that is worth most on a machine with so much room, and what it is worth. The last value is how many steps it took.
+/// The load of some rows that is worth most on a machine with so much room, and what it is worth.
+/// The last value is how many steps it took.
 #[expect(clippy::cast_precision_loss, reason = "worth, for comparison")]
 pub(super) fn best_load(
     rows: &[Row],
@@ -130,20 +133,23 @@ pub(super) fn best_load(
 }
 
 impl Search<'_> {
-    /// What pods that are worth so much may be worth at most together with others from an entry on. Nothing where none of these fits.
+    /// What pods that are worth so much may be worth at most together with others from an entry on.
+    /// Nothing where none of these fits.
     #[expect(clippy::cast_precision_loss, reason = "worth, for comparison")]
     fn may_be_worth(&self, from: usize, room: &[i64], worth: f64) -> Option<f64> {
         let &Entry { ratio, least, dearest, .. } = self.entries.get(from)?;
         if least[0] > room[0] || least[1] > room[1] {
             return None;
         }
-        // Where hardly anything of one resource is left, that counts, and not what the other one is worth.
+        // Where hardly anything of one resource is left, that counts, and not what the other one is
+        // worth.
         let have = [room[0] as f64, room[1] as f64];
         let rest = self.per_unit[0] * have[0] + self.per_unit[1] * have[1];
         Some(worth + (rest * ratio).min(have[0] * dearest[0]).min(have[1] * dearest[1]))
     }
 
-    /// Fills what is left of the room depth first: as many pods as fit, then some fewer of the last ones.
+    /// Fills what is left of the room depth first: as many pods as fit, then some fewer of the last
+    /// ones.
     #[expect(clippy::cast_precision_loss, reason = "worth, for comparison")]
     fn descend(&mut self, from: usize, room: &mut Room, worth: f64) {
         if worth > self.best.worth {
@@ -272,7 +278,8 @@ mod tests {
 
     #[test]
     fn a_machine_is_filled_though_as_many_as_fit_of_the_first_pods_leave_gaps() {
-        // What a pod takes, in millicores and MiB, and is worth; five of the first, twelve of the fourth, and some of three others fill the machine exactly.
+        // What a pod takes, in millicores and MiB, and is worth; five of the first, twelve of the
+        // fourth, and some of three others fill the machine exactly.
         let pods = [
             (2_070, 496, 38_089.0),
             (650, 3_056, 25_086.0),

@@ -12,7 +12,8 @@ use crate::solver::Solver;
 /// How many types are filled in both orders.
 const PROMISING: usize = 12;
 
-/// With more parts than this that narrow the machine only the type is filled that would be best if none did: each pod of each load makes another spec.
+/// With more parts than this that narrow the machine only the type is filled that would be best if
+/// none did: each pod of each load makes another spec.
 const NARROWING: usize = 256;
 
 /// A load for one machine.
@@ -134,7 +135,8 @@ pub(super) fn cheapest_load(
             best = Some((worth, kind, load));
         }
     }
-    // With a seed that only dominated types take (host ports of daemons differ between types) Karpenter's way still finds one.
+    // With a seed that only dominated types take (host ports of daemons differ between types)
+    // Karpenter's way still finds one.
     let Some((_, kind, mut load)) = best else {
         return fill_load(solver, demands, parts, spec, allowed);
     };

@@ -1,13 +1,17 @@
 //! Fleets that hold their pods however kube-scheduler deals them out.
 //!
-//! Where pods are not nominated to nodes a plan says what is launched, but not where pods go. kube-scheduler deals them out evenly, and what fits when it is packed tightly then
-//! leaves the last pods without a place: machines are launched for them in further rounds, and what the first ones have left is of no use to anybody. So what the plan would
-//! really cost is rehearsed: its pods are dealt out as kube-scheduler would, and what is left over is counted as launched for. Fleets that are planned for being dealt
-//! out stand against it: of one type as many as it takes until everybody finds a place, then single machines exchanged for others or left out as long as all still do.
-//! The cheapest is taken, and its pods are where the rehearsal put them.
+//! Where pods are not nominated to nodes a plan says what is launched, but not where pods go.
+//! kube-scheduler deals them out evenly, and what fits when it is packed tightly then leaves the
+//! last pods without a place: machines are launched for them in further rounds, and what the first
+//! ones have left is of no use to anybody. So what the plan would really cost is rehearsed: its
+//! pods are dealt out as kube-scheduler would, and what is left over is counted as launched for.
+//! Fleets that are planned for being dealt out stand against it: of one type as many as it takes
+//! until everybody finds a place, then single machines exchanged for others or left out as long as
+//! all still do. The cheapest is taken, and its pods are where the rehearsal put them.
 //!
-//! Only machines take part that nothing but room decides about. Consolidation's rehearsal ([`crate::disruption`]) asks something else: whether any order leaves
-//! somebody without a place, where one machine too many undoes what it is for.
+//! Only machines take part that nothing but room decides about. Consolidation's rehearsal
+//! ([`crate::disruption`]) asks something else: whether any order leaves somebody without a place,
+//! where one machine too many undoes what it is for.
 
 mod deal;
 
@@ -46,19 +50,22 @@ const STEPS: usize = 6;
 /// Fleets with more machines than this are left as they are: one machine makes no difference.
 const EXCHANGED: usize = 48;
 
-/// Fleets are worth a second look that cost less than so much of what the plan comes to: single machines may be exchanged.
+/// Fleets are worth a second look that cost less than so much of what the plan comes to: single
+/// machines may be exchanged.
 const DEARER: (i64, i64) = (100, 115);
 
 /// So many of them.
 const IMPROVED: usize = 3;
 
-/// What is left over costs so much more in further rounds than it is worth: these are dealt out, too.
+/// What is left over costs so much more in further rounds than it is worth: these are dealt out,
+/// too.
 const FURTHER_ROUNDS: f64 = 1.15;
 
 /// Machines by type: index in [`Stage::kinds`], and how many.
 type Fleet = Vec<(usize, usize)>;
 
-/// Replaces machines to come by such as cost less once pods have been dealt out. Only for a finished plan: claims have other numbers then.
+/// Replaces machines to come by such as cost less once pods have been dealt out. Only for a
+/// finished plan: claims have other numbers then.
 pub(crate) fn rehearse(solver: &mut Solver<'_, '_>, cancel: &dyn Cancel) {
     let (mut free, mut fixed) = (Vec::new(), Vec::new());
     for claim in std::mem::take(&mut solver.claims) {
@@ -72,7 +79,8 @@ pub(crate) fn rehearse(solver: &mut Solver<'_, '_>, cancel: &dyn Cancel) {
     solver.claims = fixed;
 }
 
-/// Whether nothing but room decides which pods a machine takes, and nothing but the price how many of its kind are bought.
+/// Whether nothing but room decides which pods a machine takes, and nothing but the price how many
+/// of its kind are bought.
 fn is_free(solver: &Solver<'_, '_>, claim: &Claim) -> bool {
     let problem = solver.problem;
     let spec = &solver.specs[claim.spec];
@@ -135,7 +143,8 @@ impl Stage {
             })
             .collect();
         let queues = ORDERS.map(|number| {
-            // Pods in the order in which kube-scheduler takes them; those that came together in no certain one.
+            // Pods in the order in which kube-scheduler takes them; those that came together in no
+            // certain one.
             let mut order: Vec<usize> = (0..pods.len()).collect();
             crate::arrival_order::shuffle(&mut order, number);
             order.sort_by_key(|&at| {
@@ -185,7 +194,8 @@ impl Stage {
         Some(Self { specs, kinds, types, deal: Deal::new(rows, columns, queues), planned })
     }
 
-    /// The cheapest fleet on which everybody finds a place, if it costs less than the plan does in the end.
+    /// The cheapest fleet on which everybody finds a place, if it costs less than the plan does in
+    /// the end.
     fn search(&mut self, cancel: &dyn Cancel) -> Option<Fleet> {
         let planned = self.planned.clone();
         let cost = self.cost(&planned)?;
@@ -204,8 +214,9 @@ impl Stage {
         (price < cost).then_some(fleet)
     }
 
-    /// Fleets in which all machines of a spec are of one type, the cheapest first: those on which all find a place whose specs have been looked at so far. They may cost
-    /// somewhat more than the plan.
+    /// Fleets in which all machines of a spec are of one type, the cheapest first: those on which
+    /// all find a place whose specs have been looked at so far. They may cost somewhat more than
+    /// the plan.
     fn of_one_type(&mut self, group: usize, fleet: Fleet, cost: i64) -> Vec<(i64, Fleet)> {
         let rest: Fleet = fleet.into_iter().filter(|it| self.kinds[it.0].group != group).collect();
         let others = self.price(&rest);
@@ -242,7 +253,8 @@ impl Stage {
         fleets
     }
 
-    /// Exchanges single machines for cheaper ones, or leaves them out, as long as everybody finds a place.
+    /// Exchanges single machines for cheaper ones, or leaves them out, as long as everybody finds a
+    /// place.
     fn exchanged(&mut self, mut price: i64, mut fleet: Fleet, cancel: &dyn Cancel) -> (i64, Fleet) {
         let machines = |fleet: &Fleet| fleet.iter().map(|it| it.1).sum::<usize>();
         if machines(&fleet) > EXCHANGED {
@@ -294,7 +306,8 @@ impl Stage {
         fleet.iter().map(|&(kind, n)| self.kinds[kind].price * number(n)).sum()
     }
 
-    /// What a fleet costs with what is launched for the pods that are left over; nothing when the work is done.
+    /// What a fleet costs with what is launched for the pods that are left over; nothing when the
+    /// work is done.
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "an estimate")]
     fn cost(&mut self, fleet: &[(usize, usize)]) -> Option<i64> {
         let left = self.deal.left_over(&self.kinds, fleet)?;

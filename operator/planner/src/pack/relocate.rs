@@ -1,10 +1,13 @@
-//! A last look at all machines to come: pods move into room on others, so that theirs may be smaller or need not come.
+//! A last look at all machines to come: pods move into room on others, so that theirs may be
+//! smaller or need not come.
 //!
-//! Machines are filled one after the other, and once the last pods have a place there is room left here and there. Types come in steps: a pod that leaves may
-//! save a step where it was and cost none where it goes. And a machine whose pods all find a place on others does not come at all, even if these have to become
-//! larger, as long as that costs less than the machine.
+//! Machines are filled one after the other, and once the last pods have a place there is room left
+//! here and there. Types come in steps: a pod that leaves may save a step where it was and cost
+//! none where it goes. And a machine whose pods all find a place on others does not come at all,
+//! even if these have to become larger, as long as that costs less than the machine.
 //!
-//! Zones and other domains stay as they are: pods that rules about them count only move between machines of one spec. Rules about hosts are asked for each move.
+//! Zones and other domains stay as they are: pods that rules about them count only move between
+//! machines of one spec. Rules about hosts are asked for each move.
 
 use smallvec::SmallVec;
 
@@ -25,10 +28,12 @@ const LOOKS: usize = 24;
 /// So many specs besides its own are looked at for a pod.
 const SPECS: usize = 64;
 
-/// Machines with more pods than this are not dissolved: hardly ever is there a place for all of them.
+/// Machines with more pods than this are not dissolved: hardly ever is there a place for all of
+/// them.
 const DISSOLVED: usize = 32;
 
-/// Moves pods between machines to come where the plan gets cheaper by it, as far as counts are up to date. Only for a finished plan: claims have other numbers then.
+/// Moves pods between machines to come where the plan gets cheaper by it, as far as counts are up
+/// to date. Only for a finished plan: claims have other numbers then.
 pub(crate) fn relocate(solver: &mut Solver<'_, '_>, cancel: &dyn Cancel) {
     if solver.claims.len() < 2 || cancel.is_cancelled() {
         return;
@@ -90,7 +95,8 @@ impl Relocation<'_, '_, '_> {
         }
     }
 
-    /// Whether a machine holds as much as another that was tried in vain: what is bought many times is tried once.
+    /// Whether a machine holds as much as another that was tried in vain: what is bought many times
+    /// is tried once.
     fn is_like(&self, claim: usize, in_vain: Option<usize>) -> bool {
         in_vain.is_some_and(|other| {
             let (it, other) = (&self.solver.claims[claim], &self.solver.claims[other]);
@@ -141,7 +147,8 @@ impl Relocation<'_, '_, '_> {
         }
     }
 
-    /// Finds places elsewhere for all pods of a machine, for less than it costs. Returns whether there are.
+    /// Finds places elsewhere for all pods of a machine, for less than it costs. Returns whether
+    /// there are.
     fn dissolve_one(&mut self, claim: usize) -> bool {
         let pods = self.largest_first(claim);
         for &pod in &pods {
@@ -258,7 +265,8 @@ impl Relocation<'_, '_, '_> {
         })
     }
 
-    /// Of some other machines the one that gets least dearer by a pod of a shape: by how much, which, and what it then aims at.
+    /// Of some other machines the one that gets least dearer by a pod of a shape: by how much,
+    /// which, and what it then aims at.
     fn growing(&mut self, claim: usize, shape: usize) -> Option<(i64, usize, usize)> {
         let requests = &self.solver.problem.shapes[shape].requests;
         let mut best: Option<(i64, usize, usize)> = None;
@@ -278,7 +286,8 @@ impl Relocation<'_, '_, '_> {
         best
     }
 
-    /// Asks one after the other of the machines that a query finds and that rules leave for a pod of a shape, until one answers.
+    /// Asks one after the other of the machines that a query finds and that rules leave for a pod
+    /// of a shape, until one answers.
     fn ask_others<T>(
         &mut self,
         claim: usize,
@@ -308,7 +317,8 @@ impl Relocation<'_, '_, '_> {
         None
     }
 
-    /// The specs of machines on which a pod of a machine may be, as numbers in [`Bins`], its own first.
+    /// The specs of machines on which a pod of a machine may be, as numbers in [`Bins`], its own
+    /// first.
     fn slots(&mut self, claim: usize, shape: usize) -> SmallVec<[usize; 8]> {
         let problem = self.solver.problem;
         let own = self.solver.claims[claim].spec;
@@ -339,7 +349,8 @@ impl Relocation<'_, '_, '_> {
         self.bins.refresh(self.solver, to);
     }
 
-    /// Takes a pod that is on another machine now off the one where it was, which may then be smaller.
+    /// Takes a pod that is on another machine now off the one where it was, which may then be
+    /// smaller.
     fn take_off(&mut self, pod: usize, claim: usize) {
         let problem = self.solver.problem;
         let shape = shape_of(self.solver, pod);

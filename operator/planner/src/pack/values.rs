@@ -103,7 +103,8 @@ impl Valuation {
         };
         (self.types, self.splits) = (types, values.splits);
         for (&(index, _), &value) in options.iter().zip(&values.items) {
-            // Pods that none of the types holds, or that ask for nothing that has a price, keep their own.
+            // Pods that none of the types holds, or that ask for nothing that has a price, keep
+            // their own.
             if value.is_finite() && value > 0.0 {
                 demands[index].value = value;
             }
@@ -111,8 +112,10 @@ impl Valuation {
     }
 }
 
-/// So few types that they can be compared for every machine: of each proportion of memory to processors sizes in even steps, of each step the largest and
-/// the one whose processors cost the least. These are two where prices don't follow sizes: of reservations, spot capacity and overlays.
+/// So few types that they can be compared for every machine: of each proportion of memory to
+/// processors sizes in even steps, of each step the largest and the one whose processors cost the
+/// least. These are two where prices don't follow sizes: of reservations, spot capacity and
+/// overlays.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

@@ -53,8 +53,8 @@ impl Solver<'_, '_> {
         problem.by_value.admitting(&wanted.requirements)
     }
 
-    /// The cost of each of a demand's pods on machines of a spec without other pods: on the type where it is
-    /// least, of which at least one is bought.
+    /// The cost of each of a demand's pods on machines of a spec without other pods: on the type
+    /// where it is least, of which at least one is bought.
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
     fn place_price(&self, spec: SpecId, demand: &Demand) -> i64 {
         let requests = &self.problem.shapes[demand.shape].requests;

@@ -1,9 +1,13 @@
 //! What kube-scheduler makes of plans where nobody tells it which node each pod was planned for.
 //!
-//! A model of kube-scheduler with its default profile, written from what its plugins are documented to do; it shares nothing with what the planner expects of it. All machines of
-//! a plan become ready together, then pods are bound one by one: filters are resources, taints, required node affinity, host ports, volumes (their
-//! zones, and how many can be attached), and the required rules about topology; scores are NodeResourcesFit (LeastAllocated), NodeResourcesBalancedAllocation and PodTopologySpread with its default
-//! constraints. Preferences of pods, images and resource claims are left out. What finds no place is planned for again, until nothing is left.
+//! A model of kube-scheduler with its default profile, written from what its plugins are documented
+//! to do; it shares nothing with what the planner expects of it. All machines of a plan become
+//! ready together, then pods are bound one by one: filters are resources, taints, required node
+//! affinity, host ports, volumes (their zones, and how many can be attached), and the required
+//! rules about topology; scores are NodeResourcesFit (LeastAllocated),
+//! NodeResourcesBalancedAllocation and PodTopologySpread with its default constraints. Preferences
+//! of pods, images and resource claims are left out. What finds no place is planned for again,
+//! until nothing is left.
 
 mod rules;
 mod scores;
@@ -33,9 +37,11 @@ const ROUNDS: usize = 50;
 pub struct Scheduler {
     /// The order of pods of equal priority and age, and which of equally good nodes is taken.
     pub seed: u64,
-    /// Whether BalancedAllocation scores what a pod changes, as from Kubernetes 1.35 on, or what a node then is.
+    /// Whether BalancedAllocation scores what a pod changes, as from Kubernetes 1.35 on, or what a
+    /// node then is.
     pub scores_change: bool,
-    /// Whether pods of one shape belong to one Deployment, so that the default constraints spread them over hosts and zones.
+    /// Whether pods of one shape belong to one Deployment, so that the default constraints spread
+    /// them over hosts and zones.
     pub has_workloads: bool,
 }
 
@@ -85,7 +91,8 @@ pub fn carry_out(snapshot: &Snapshot, policy: &Policy, scheduler: Scheduler) -> 
     outcome
 }
 
-/// The cluster once the machines of a plan are there and kube-scheduler has dealt the pods out as it likes; and how many pods that wait found no place.
+/// The cluster once the machines of a plan are there and kube-scheduler has dealt the pods out as
+/// it likes; and how many pods that wait found no place.
 pub fn deal_out(snapshot: &Snapshot, plan: &Plan, scheduler: Scheduler) -> (Snapshot, usize) {
     let mut cluster = Cluster::new(snapshot, scheduler);
     cluster.launch(plan);
@@ -93,8 +100,10 @@ pub fn deal_out(snapshot: &Snapshot, plan: &Plan, scheduler: Scheduler) -> (Snap
     (cluster.snapshot(), cluster.queue.len())
 }
 
-/// The pods that kube-scheduler would not bind where a plan has them, each let onto its machine alone: in the best of so many orders. In a third of them pods come as they
-/// like; in a third as many of one shape as may come before any of the next; in the rest all but one of the first shape come last.
+/// The pods that kube-scheduler would not bind where a plan has them, each let onto its machine
+/// alone: in the best of so many orders. In a third of them pods come as they like; in a third as
+/// many of one shape as may come before any of the next; in the rest all but one of the first shape
+/// come last.
 pub fn refused(snapshot: &Snapshot, plan: &Plan, orders: u64) -> Vec<PodRef> {
     let tries = (0..orders).map(|seed| {
         let mut cluster = Cluster::new(snapshot, Scheduler::new(seed));
@@ -247,7 +256,8 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// Binds pods where a plan has them, as long as any may be; keeps those that it places nowhere out of the queue.
+    /// Binds pods where a plan has them, as long as any may be; keeps those that it places nowhere
+    /// out of the queue.
     fn bind(&mut self, plan: &Plan, by_shape: bool, one_ahead: bool) {
         let first = self.machines.len();
         self.launch(plan);
@@ -339,7 +349,8 @@ impl<'a> Cluster<'a> {
             && self.attaches(machine, pod)
     }
 
-    /// NodeVolumeLimits: of the drivers that the pod uses. A volume that pods share is attached once.
+    /// NodeVolumeLimits: of the drivers that the pod uses. A volume that pods share is attached
+    /// once.
     fn attaches(&self, machine: &Machine, pod: &PodShape) -> bool {
         let uses = |driver: &String| {
             pod.volumes.contains_key(driver)

@@ -1,4 +1,5 @@
-//! What drivers and kube-scheduler do once a plan has been carried out: new machines publish their devices, claims get those that were planned.
+//! What drivers and kube-scheduler do once a plan has been carried out: new machines publish their
+//! devices, claims get those that were planned.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -81,7 +82,8 @@ fn publish(before: &Snapshot, node: &Node, devices: &mut Devices) {
     }
 }
 
-/// The kind of a device once its machine has published it: devices that are bound under an attribute agree in it.
+/// The kind of a device once its machine has published it: devices that are bound under an
+/// attribute agree in it.
 fn with_values(
     node: &Node,
     kind: &InstanceType,

@@ -66,7 +66,8 @@ pub fn fake_types(n: i32) -> Vec<InstanceType> {
         .collect()
 }
 
-/// The types of the provider `kwok` with at most so many cores: three families at prices that grow with cores and memory.
+/// The types of the provider `kwok` with at most so many cores: three families at prices that grow
+/// with cores and memory.
 pub fn kwok_types(cores: i64) -> Vec<InstanceType> {
     let sizes = [1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256];
     let sizes = sizes.into_iter().filter(|&size| size <= cores);
@@ -119,8 +120,9 @@ pub fn shape(cpu: i64, mebibytes: i64) -> PodShape {
     }
 }
 
-/// Pods of Karpenter's own benchmark: a fifth each of plain pods, zonal spread, spread over hosts, zonal affinity, and anti-affinity over hosts. What they request
-/// and which labels they have is drawn.
+/// Pods of Karpenter's own benchmark: a fifth each of plain pods, zonal spread, spread over hosts,
+/// zonal affinity, and anti-affinity over hosts. What they request and which labels they have is
+/// drawn.
 pub fn diverse(mut world: Builder, n: usize, seed: u64) -> Snapshot {
     let mut draw = Draw(seed);
     for index in 0..n {
@@ -160,7 +162,8 @@ pub fn spread(key: &str, value: &str) -> TopologySpread {
     }
 }
 
-/// A term of pod affinity or, with `anti`, of anti-affinity about pods whose label `name` has a value; required unless it has a weight.
+/// A term of pod affinity or, with `anti`, of anti-affinity about pods whose label `name` has a
+/// value; required unless it has a weight.
 pub fn term(
     anti: bool,
     weight: Option<i32>,

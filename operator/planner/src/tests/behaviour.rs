@@ -1,4 +1,5 @@
-//! Behaviours of Karpenter that a naive implementation misses, and those where this planner does better on purpose.
+//! Behaviours of Karpenter that a naive implementation misses, and those where this planner does
+//! better on purpose.
 
 mod checking;
 mod missing_labels;

@@ -32,8 +32,8 @@ fn machines_for_pods_that_each_require_something_else_make_few_specs() {
     let (mut solver, (mut demands, _)) = (Solver::new(&problem), demands(&problem, |_| true));
     let waiting = pack(&mut solver, &mut demands, Strategy::Cheapest, &|_| true, &());
     assert!(waiting.is_empty());
-    // One for each pod as it comes to its machine, one for it alone, and those of the last few hundred pods: for each type that a machine might be there would be
-    // twice as many.
+    // One for each pod as it comes to its machine, one for it alone, and those of the last few
+    // hundred pods: for each type that a machine might be there would be twice as many.
     let specs = solver.specs.len();
     assert!(specs <= 4 * n, "{specs} specs");
 }

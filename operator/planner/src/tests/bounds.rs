@@ -30,7 +30,8 @@ impl Sold {
     }
 }
 
-/// Pods that are alike: how many wait and how many run in each zone, what one requests, and the skew of their spread constraint if they have one.
+/// Pods that are alike: how many wait and how many run in each zone, what one requests, and the
+/// skew of their spread constraint if they have one.
 #[derive(Clone, Debug)]
 struct Service {
     pods: i64,
@@ -116,8 +117,8 @@ fn snapshot(types: &[Sold], services: &[Service]) -> Snapshot {
     world.build()
 }
 
-/// What pieces of pods cost at least on parts of machines: pieces by type and zone, with a row for each pair of zones that keeps to the skew. With `whole` the
-/// number of pods in each zone is.
+/// What pieces of pods cost at least on parts of machines: pieces by type and zone, with a row for
+/// each pair of zones that keeps to the skew. With `whole` the number of pods in each zone is.
 fn by_another_solver(types: &[Sold], services: &[Service], whole: bool) -> f64 {
     let mut problem = Problem::new(OptimizationDirection::Minimize);
     let mut rows: Vec<[Vec<(Variable, f64)>; 2]> = Vec::new();
@@ -236,7 +237,8 @@ impl Exhaustive<'_> {
         prices.min_by(f64::total_cmp)
     }
 
-    /// Whether a service's pods can come to their zones one after the other, each of them within the skew when it comes.
+    /// Whether a service's pods can come to their zones one after the other, each of them within
+    /// the skew when it comes.
     fn is_in_order(&self, service: usize) -> bool {
         let Service { running, max_skew: Some(max_skew), min_domains, .. } = self.services[service]
         else {

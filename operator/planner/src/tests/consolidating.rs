@@ -272,7 +272,8 @@ fn no_node_goes_while_one_like_it_is_launched_for_pods_that_wait() {
     let held = disruption(&waiting);
     assert_eq!(held.commands, []);
     assert_eq!(*stay(&held, "a"), StayReason::Later);
-    // A pod that nothing is launched for keeps no node, nor does one for which a cheaper machine comes.
+    // A pod that nothing is launched for keeps no node, nor does one for which a cheaper machine
+    // comes.
     let mut nowhere = shape(3500, GI);
     nowhere.node_selector.insert(ZONE.to_owned(), "nowhere".to_owned());
     assert_eq!(disruption(&world(Some(nowhere))).commands.len(), 1);

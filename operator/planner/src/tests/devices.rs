@@ -44,7 +44,8 @@ fn of_kinds(kinds: &[u32]) -> Vec<Device> {
     kinds.map(|(number, &kind)| Device { name: format!("gpu-{number:02}"), kind }).collect()
 }
 
-/// What types have: the m family one plain device per four cores, the r family two of each NUMA node from 8 cores on.
+/// What types have: the m family one plain device per four cores, the r family two of each NUMA
+/// node from 8 cores on.
 fn with_devices() -> Vec<InstanceType> {
     let mut kinds = kinds();
     for kind in &mut kinds {
@@ -129,7 +130,8 @@ fn allocated(node: &str, devices: &[&str]) -> ClaimAllocation {
     ClaimAllocation { devices: devices.iter().map(device).collect(), nodes: vec![term] }
 }
 
-/// Devices, specifications and claims that are given to a builder together with the pods that use them.
+/// Devices, specifications and claims that are given to a builder together with the pods that use
+/// them.
 struct Scene {
     devices: Devices,
     builder: Builder,

@@ -305,7 +305,8 @@ fn what_replaces_a_node_may_use_what_the_node_leaves_of_the_limits_and_nothing_e
         let plan = disruption(&snapshot);
         let launched: Vec<_> = plan.commands.iter().map(|it| it.replacements.len()).collect();
         assert_eq!(launched, [1, 1], "{:?}", plan.report.nodes);
-        // The limit is used up: for pods that wait nothing is launched on account of nodes that stay.
+        // The limit is used up: for pods that wait nothing is launched on account of nodes that
+        // stay.
         let mut waiting = snapshot.clone();
         waiting.pods.iter_mut().for_each(|pod| pod.placement = Placement::Unschedulable);
         for node in &mut waiting.nodes {

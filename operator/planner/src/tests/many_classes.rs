@@ -112,7 +112,8 @@ fn any_need() -> impl Strategy<Value = Requirement> {
     ])
 }
 
-/// A pod's terms, whether its constraint honours them and taints, whether it tolerates these, whether it is spread over teams, too, and its cores.
+/// A pod's terms, whether its constraint honours them and taints, whether it tolerates these,
+/// whether it is spread over teams, too, and its cores.
 type Drawn = (Vec<Vec<Requirement>>, [bool; 4], i64);
 
 fn any_pods() -> impl Strategy<Value = Vec<Drawn>> {

@@ -1,4 +1,5 @@
-//! Labels that a NodePool leaves open: machines must not share a value that was made up, or they would be one domain to topology rules.
+//! Labels that a NodePool leaves open: machines must not share a value that was made up, or they
+//! would be one domain to topology rules.
 
 use super::behaviour::{ZONE, app, near, spread};
 use super::disrupting::drifted;
@@ -159,8 +160,9 @@ fn a_pod_that_names_the_value_of_an_open_label_joins_no_machine_whose_pods_have_
     assert_eq!(plan.launches.len(), 2, "{:?}", plan.launches);
 }
 
-/// kube-scheduler binds neither first: a pod with affinity is not the first of its kind where another that it selects runs, whatever the value of the label
-/// turns out to be there; and once it runs, it takes the other one's place in the zone.
+/// kube-scheduler binds neither first: a pod with affinity is not the first of its kind where
+/// another that it selects runs, whatever the value of the label turns out to be there; and once it
+/// runs, it takes the other one's place in the zone.
 #[test]
 fn a_pod_is_not_the_first_of_its_kind_while_another_gets_a_machine_with_an_open_label() {
     let mut open = on_demand("default");

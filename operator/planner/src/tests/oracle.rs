@@ -1,5 +1,6 @@
-//! The planner and the checker before a judge that shares nothing with either: what kube-scheduler's filters are documented to do, asked pod by pod, node by
-//! node, in every order. The clusters are small enough to try everything.
+//! The planner and the checker before a judge that shares nothing with either: what
+//! kube-scheduler's filters are documented to do, asked pod by pod, node by node, in every order.
+//! The clusters are small enough to try everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -441,7 +442,8 @@ proptest! {
             let found = check(&snapshot, &plan);
             let reachable = is_reachable(&snapshot, &places);
             prop_assert!(found.is_empty() || !reachable, "{:?} for {:?}", found, places);
-            // In what order several come is not in a plan; the checker allows each the order that suits it.
+            // In what order several come is not in a plan; the checker allows each the order that
+            // suits it.
             prop_assert!(reachable || places.len() > 1 || !found.is_empty(), "accepted: {:?}", places);
         }
     }

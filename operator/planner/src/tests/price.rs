@@ -254,7 +254,8 @@ fn machines_that_exist_are_filled_up_whatever_the_largest_share_is() {
     assert_eq!(plan_with(&world.build(), &policy).nominations.len(), 3);
 }
 
-/// What 300 pods cost, and how many wait, where a NodePool may have so many cores: the larger a type, the dearer are its cores, up to four times.
+/// What 300 pods cost, and how many wait, where a NodePool may have so many cores: the larger a
+/// type, the dearer are its cores, up to four times.
 fn within(cores: Option<i64>, memory: i64) -> (usize, f64) {
     let types = [2, 4, 8, 16, 32, 64, 128, 256, 448, 896].map(|cores| {
         let size = f64::from(i32::try_from(cores).expect("few"));

@@ -77,7 +77,8 @@ fn has_a_place(snapshot: &Snapshot, pod: usize) -> bool {
     })
 }
 
-/// Whether a type in a zone meets the pool's requirements; labels that only pods and pools know are left out.
+/// Whether a type in a zone meets the pool's requirements; labels that only pods and pools know are
+/// left out.
 fn suits(pool: &NodePool, kind: &InstanceType, zone: &str, capacity_type: CapacityType) -> bool {
     pool.template.requirements.iter().all(|need| {
         let value = match need.key.as_str() {
@@ -112,7 +113,8 @@ pub(super) fn is_untold(why: &Exclusion) -> bool {
     matches!(why, Exclusion::Topology { rule, .. } if rule == crate::topology::UNTOLD)
 }
 
-/// Whether a pool says of a label that a required rule of a shape is about that there is to be one, but not which.
+/// Whether a pool says of a label that a required rule of a shape is about that there is to be one,
+/// but not which.
 fn leaves_open(pool: &NodePool, shape: &PodShape) -> bool {
     let terms = shape.pod_affinity.iter().filter(|term| term.weight.is_none());
     let spread = shape.topology_spread.iter().filter(|spread| spread.required);
@@ -141,9 +143,10 @@ proptest! {
         after.validate().expect("a valid snapshot");
         let again = provision(&after, &Policy::default(), now(), 1, &());
         prop_assert_eq!(check(&after, &again), vec![]);
-        // A launch is charged to its limit with its largest type and becomes a smaller one, so a limited pool may have room again; and a launch
-        // that a further pod would leave with too few types for `minValues` becomes a machine that takes it.
-        // What waits for a reservation may find another place once the reservation is full.
+        // A launch is charged to its limit with its largest type and becomes a smaller one, so a
+        // limited pool may have room again; and a launch that a further pod would leave with too
+        // few types for `minValues` becomes a machine that takes it. What waits for a reservation
+        // may find another place once the reservation is full.
         let waits = |waiting: &WaitingPod| {
             waiting.reasons.iter().any(|(_, why)| matches!(why, Exclusion::Reserved { .. }))
         };
@@ -152,7 +155,8 @@ proptest! {
                 let pod = snapshot.pods.iter().find(|pod| pod.uid == placed.pod.uid);
                 &*snapshot.shapes[pod.expect("a known pod").shape.0 as usize]
             };
-            // Which domain of a label a machine is in that the NodePool does not tell is known once it is there: a pod with a rule about it may find its place then.
+            // Which domain of a label a machine is in that the NodePool does not tell is known once
+            // it is there: a pod with a rule about it may find its place then.
             let untold = |placed: &Nomination| {
                 let waited = plan.report.pods.iter().find(|waiting| waiting.pod == placed.pod);
                 // Of several alternatives the report has the last one only.
@@ -338,7 +342,8 @@ proptest! {
         let policy = Policy { spot_to_spot, ..Policy::default() };
         let plan = disrupt(&snapshot, &policy, now(), 1, &());
         prop_assert_eq!(check(&snapshot, &plan), vec![]);
-        // What consolidateAfter asks for is told by the condition, which the checker looks at; only the clock it does not know.
+        // What consolidateAfter asks for is told by the condition, which the checker looks at; only
+        // the clock it does not know.
         let too_soon = |node: &&Node| {
             let since = node.claim.as_ref().and_then(|claim| claim.consolidatable);
             since.is_some_and(|since| since > now())
@@ -366,7 +371,8 @@ proptest! {
         }
         let plans = [&snapshot, &other].map(|snapshot| provision(snapshot, &Policy::default(), now(), 1, &()));
         prop_assert_eq!(check(&other, &plans[1]), vec![]);
-        // With limits and topology rules it depends on the order of equals which of them is left out.
+        // With limits and topology rules it depends on the order of equals which of them is left
+        // out.
         let constrained = snapshot.shapes.iter().any(|shape| !shape.pod_affinity.is_empty() || !shape.topology_spread.is_empty());
         if !constrained && scene.pools.iter().all(|pool| pool.limits.is_empty()) {
             prop_assert_eq!(plans[0].report.pods.len(), plans[1].report.pods.len());

@@ -14,7 +14,8 @@ use crate::solver::{Claim, Solver};
 use crate::testing::Builder;
 use crate::testing::mixes::{diverse, fake_types};
 
-/// Which pods share a machine to come after pods have moved, when these were their machines before; and what is saved, in micro-dollars.
+/// Which pods share a machine to come after pods have moved, when these were their machines before;
+/// and what is saved, in micro-dollars.
 fn relocated(snapshot: &Snapshot, machines: &[&[usize]]) -> (Vec<Vec<usize>>, i64) {
     let policy = Policy::default();
     let problem = Problem::new(snapshot, &policy);

@@ -16,7 +16,8 @@ use crate::{Plan, check, disrupt, revalidate};
 
 const UNHEALTHY: DisruptionReason = DisruptionReason::Unhealthy;
 
-/// A kernel that hangs is rebooted after ten minutes; what else is wrong with kernel or network is replaced after half an hour.
+/// A kernel that hangs is rebooted after ten minutes; what else is wrong with kernel or network is
+/// replaced after half an hour.
 pub(super) fn policies() -> Vec<RepairPolicy> {
     let policy = |condition: &str, reason: &str, minutes, action| RepairPolicy {
         condition: condition.to_owned(),
@@ -467,7 +468,8 @@ fn the_former_way_deletes_at_once_unless_too_many_are_sick() {
     assert_eq!(run(vec![ill.clone()]), []);
     fall_ill(&mut ill, "NetworkingReady", "Worse");
     assert_eq!(run(vec![ill.clone()])[0].1, "Worse");
-    // Of a pool of fourteen four are too many; a node without a pool is held against the whole cluster.
+    // Of a pool of fourteen four are too many; a node without a pool is held against the whole
+    // cluster.
     let mut stray = sick("stray");
     stray.claim.as_mut().expect("a claim").node_pool = None;
     stray.labels.remove("karpenter.sh/nodepool");

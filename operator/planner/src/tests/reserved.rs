@@ -277,7 +277,8 @@ fn a_launch_becomes_a_machine_of_an_offering_that_it_admits() {
     assert_eq!(bought(Operator::NotIn, "2", "2", "5"), "5");
 }
 
-/// The first of two launches takes the only reservation, where the other one would have made a place for pods in a third domain.
+/// The first of two launches takes the only reservation, where the other one would have made a
+/// place for pods in a third domain.
 #[test]
 fn no_pod_is_spread_as_if_pods_ran_for_which_no_reservation_is_left() {
     let mut kinds = with_reservations(&[("r.2xlarge", "cr-1", 1)]);

@@ -1,4 +1,5 @@
-//! Scenarios: snapshots as files, and what is planned for them. To add one, add a file to `scenarios/` and its name to the list.
+//! Scenarios: snapshots as files, and what is planned for them. To add one, add a file to
+//! `scenarios/` and its name to the list.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,5 @@
-//! Behaviours of Karpenter that a naive implementation misses, as far as scheduling sees them: those that have no better place.
+//! Behaviours of Karpenter that a naive implementation misses, as far as scheduling sees them:
+//! those that have no better place.
 //!
 //! `docs/src/design/behaviours.md` says which test holds which of them.
 

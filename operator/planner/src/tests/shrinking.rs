@@ -1,4 +1,5 @@
-//! A cluster that has become too large for its pods settles in a few waves, without growing in between.
+//! A cluster that has become too large for its pods settles in a few waves, without growing in
+//! between.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,7 +57,8 @@ fn scaled_in(seed: u64) -> Snapshot {
     left.build()
 }
 
-/// The case `mix` of `cargo sandbox measure`: a thousand pods on the nodes that were launched for them, of which their ReplicaSets have deleted three in ten.
+/// The case `mix` of `cargo sandbox measure`: a thousand pods on the nodes that were launched for
+/// them, of which their ReplicaSets have deleted three in ten.
 fn mix_scaled_in(seed: u64) -> Snapshot {
     const EACH: usize = 500;
     let mut next = numbers(seed);
@@ -87,8 +89,9 @@ fn mix_scaled_in(seed: u64) -> Snapshot {
     left.build()
 }
 
-/// Carries a plan out as a real cluster does: what is launched comes up, then nodes go, and a model of kube-scheduler gives each evicted pod a new place: the
-/// larger ones first, as the operator evicts them, otherwise in some order.
+/// Carries a plan out as a real cluster does: what is launched comes up, then nodes go, and a model
+/// of kube-scheduler gives each evicted pod a new place: the larger ones first, as the operator
+/// evicts them, otherwise in some order.
 fn carry_out(before: &Snapshot, plan: &Plan, order: u64) -> Snapshot {
     let mut after = apply(before, plan);
     let candidates = plan.commands.iter().flat_map(|command| &command.candidates);
@@ -106,7 +109,8 @@ fn price(snapshot: &Snapshot) -> i64 {
     snapshot.nodes.iter().filter_map(|node| node.price).map(|price| price.0).sum()
 }
 
-/// What a scale-in comes to: after each wave the nodes, their price and how many pods have been evicted.
+/// What a scale-in comes to: after each wave the nodes, their price and how many pods have been
+/// evicted.
 struct Story {
     waves: Vec<(usize, i64, usize)>,
     /// Machines launched for evicted pods that found no place.
@@ -170,11 +174,13 @@ fn seven_hundred_of_a_thousand_pods_settle_in_a_few_waves() {
     let all: Vec<_> = stories.iter().map(|story| &story.waves).collect();
     assert!(stories[stories.len() * 2 / 3].waves.len() - 1 <= 2, "{all:?}");
     let launched: usize = stories.iter().map(|story| story.launched).sum();
-    // How pods were packed before decides which gaps there are: of the 240 runs below as few have one.
+    // How pods were packed before decides which gaps there are: of the 240 runs below as few have
+    // one.
     assert!(launched <= 2, "machines launched for evicted pods: {launched}, {all:?}");
 }
 
-/// What the measurements in the manual tell of 30 draws of pods in eight orders each; `--nocapture` shows the figures.
+/// What the measurements in the manual tell of 30 draws of pods in eight orders each; `--nocapture`
+/// shows the figures.
 #[test]
 fn most_scale_ins_settle_in_two_waves() {
     let waves = summarized("pods of many sizes", scaled_in);
@@ -214,7 +220,8 @@ fn summarized(name: &str, world: fn(u64) -> Snapshot) -> BTreeMap<usize, usize> 
     waves
 }
 
-/// Four nodes with some pods of one size each, among nodes that are full; 40 of these have room for one more such pod. Two of the four can go, not all.
+/// Four nodes with some pods of one size each, among nodes that are full; 40 of these have room for
+/// one more such pod. Two of the four can go, not all.
 fn with_gaps(full: usize, pods: i64, cpu: i64) -> Snapshot {
     let all = node("n", "default", "c.xlarge", "zone-a").allocatable;
     let shape = |cpu: i64| shape(cpu, cpu * (all.memory / all.cpu));

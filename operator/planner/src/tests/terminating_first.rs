@@ -1,4 +1,5 @@
-//! Nodes that go before there is anything in their place, because only what they leave makes room for it.
+//! Nodes that go before there is anything in their place, because only what they leave makes room
+//! for it.
 
 use jiff::Timestamp;
 

@@ -1,8 +1,10 @@
 //! Which groups count pods on a machine, asked for all families at once.
 //!
-//! Each of thousands of pods may carry a spread constraint of its own, and require something of its own of its node: then each constraint is a family, and each
-//! pod that gets a place is looked at by all of them. What they ask about is the machine, not the pod. So what they require stands in columns, one per label:
-//! those that a value does not meet are a set, and so are those that an instance type meets.
+//! Each of thousands of pods may carry a spread constraint of its own, and require something of its
+//! own of its node: then each constraint is a family, and each pod that gets a place is looked at
+//! by all of them. What they ask about is the machine, not the pod. So what they require stands in
+//! columns, one per label: those that a value does not meet are a set, and so are those that an
+//! instance type meets.
 
 #[cfg(test)]
 pub(crate) mod both_ways;
@@ -29,12 +31,14 @@ pub(super) use machines::OnMachines;
 
 const BITS: usize = usize::BITS as usize;
 
-/// What the families of a snapshot ask of machines, for as long as there are shapes that many of them count.
+/// What the families of a snapshot ask of machines, for as long as there are shapes that many of
+/// them count.
 #[derive(Debug, Default)]
 pub(super) struct Conditions {
     /// The classes of pods whose affinity or tolerations are honoured, ascending.
     classes: Vec<ClassId>,
-    /// What they require: the first term of each class, in that order, then further ones as the index of the class and that of the term.
+    /// What they require: the first term of each class, in that order, then further ones as the
+    /// index of the class and that of the term.
     terms: Vec<(usize, usize)>,
     columns: Vec<(Key, Column)>,
     /// How many of them, in front, are about labels that machines have.
@@ -73,7 +77,8 @@ struct ByType {
     indifferent: FixedBitSet,
     /// The labels that markets have.
     on_markets: FxHashSet<Key>,
-    /// The labels of which each type has one value: a type that meets both a spec and a term has one that both admit.
+    /// The labels of which each type has one value: a type that meets both a spec and a term has
+    /// one that both admit.
     decided: FxHashSet<Key>,
 }
 
@@ -83,7 +88,8 @@ pub(crate) struct Counted {
     by_catalog: FxHashMap<usize, Arc<ByType>>,
     /// By pool: the classes that tolerate its taints.
     tolerating: FxHashMap<usize, Arc<FixedBitSet>>,
-    /// By what a spec tells of a label, if that is little: the terms that it does not certainly meet.
+    /// By what a spec tells of a label, if that is little: the terms that it does not certainly
+    /// meet.
     unmet: FxHashMap<(Key, ValueSet, usize, FixedBitSet), Arc<FixedBitSet>>,
     /// By spec and the types there that hold a pod: the groups that count it.
     in_specs: FxHashMap<(SpecId, FixedBitSet), Arc<FixedBitSet>>,
@@ -150,8 +156,8 @@ impl Conditions {
         Self { classes, terms, columns, on_machines, questions }
     }
 
-    /// The groups of the families whose question has a good answer, from whether a machine has a label, and the classes whose affinity it meets and that
-    /// tolerate its taints.
+    /// The groups of the families whose question has a good answer, from whether a machine has a
+    /// label, and the classes whose affinity it meets and that tolerate its taints.
     fn groups(
         &self,
         n: usize,
@@ -336,7 +342,8 @@ impl Counted {
         groups
     }
 
-    /// Takes out the terms that machines of a spec don't certainly meet, as far as a label is concerned. What the types say of it is another matter.
+    /// Takes out the terms that machines of a spec don't certainly meet, as far as a label is
+    /// concerned. What the types say of it is another matter.
     fn keep(
         &mut self,
         problem: &Problem<'_>,

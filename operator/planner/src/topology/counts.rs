@@ -130,7 +130,8 @@ impl Counts {
                 Some((_, Some(domain))) if about.counts_in(problem, specs, &mut place) => {
                     self.count(rules, Change::Selected { shape, family, domain, by });
                 }
-                // The pod will be in some domain, so none that wants to be near it is the first of its kind.
+                // The pod will be in some domain, so none that wants to be near it is the first of
+                // its kind.
                 Some((_, None))
                     if about.counts == Counting::Near
                         && is_labelled(problem, &specs[spec], about.key) =>
@@ -151,7 +152,8 @@ impl Counts {
         }
     }
 
-    /// The pods in a domain that is a value: those that a group selects, and those that carry its rule.
+    /// The pods in a domain that is a value: those that a group selects, and those that carry its
+    /// rule.
     pub(super) fn in_domain(&self, group: usize, domain: Value) -> Tally {
         self.domains.get(&domain).map(|domain| domain.of(group)).unwrap_or_default()
     }
@@ -202,7 +204,8 @@ impl Counts {
         most as usize
     }
 
-    /// Whether anti-affinity of a pod in a domain that is a value keeps a shape off, as far as its rule is not weighed.
+    /// Whether anti-affinity of a pod in a domain that is a value keeps a shape off, as far as its
+    /// rule is not weighed.
     pub(super) fn keeps_off(
         &self,
         problem: &Problem<'_>,
@@ -218,7 +221,8 @@ impl Counts {
             })
     }
 
-    /// The machines, by position, in domains that may take at least one pod of a shape; `None` when every machine's may.
+    /// The machines, by position, in domains that may take at least one pod of a shape; `None` when
+    /// every machine's may.
     pub(crate) fn open_positions(
         &mut self,
         problem: &Problem<'_>,
@@ -304,7 +308,8 @@ impl Counts {
         }
     }
 
-    /// The domains into which a rule of its own lets at least one pod more, ascending. Not for rules about hosts.
+    /// The domains into which a rule of its own lets at least one pod more, ascending. Not for
+    /// rules about hosts.
     pub(crate) fn domains_left(
         &mut self,
         problem: &Problem<'_>,
@@ -371,7 +376,8 @@ impl Counts {
     }
 }
 
-/// Where a label is missing nobody else's rule applies, and one's own can't be met, unless it only keeps away.
+/// Where a label is missing nobody else's rule applies, and one's own can't be met, unless it only
+/// keeps away.
 pub(super) fn passes_unlabelled(group: &Group, rule: &Rule) -> bool {
     !rule.carried || group.kind == Kind::Anti
 }
@@ -388,7 +394,8 @@ pub(super) fn failed(problem: &Problem<'_>, rule: &Rule) -> Exclusion {
 /// What is wrong with machines to come whose label has an unknown value, or none.
 pub(crate) const UNTOLD: &str = "the NodePool does not say which value the label has";
 
-/// Why machines to come are no domain for a shape: they have no such label, or a value that is made up once they are launched.
+/// Why machines to come are no domain for a shape: they have no such label, or a value that is made
+/// up once they are launched.
 pub(super) fn unknown(problem: &Problem<'_>, rule: &Rule) -> Exclusion {
     let key = problem.symbols.key_name(problem.rules.groups[rule.group].key).to_owned();
     Exclusion::Topology { key, rule: UNTOLD.to_owned() }

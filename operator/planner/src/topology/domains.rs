@@ -13,7 +13,8 @@ use crate::machine_specs::{MachineSpecs, SpecId};
 use crate::requirements::ValueSet;
 use crate::snapshot::Operator;
 
-/// The domains of machines that exist, per topology key other than the host name that any of them has: pods may name thousands that none has.
+/// The domains of machines that exist, per topology key other than the host name that any of them
+/// has: pods may name thousands that none has.
 #[derive(Debug, Default)]
 pub(crate) struct Domains {
     tables: Vec<Table>,
@@ -136,8 +137,9 @@ fn label(problem: &Problem<'_>, key: Key, machine: usize) -> Option<Value> {
     problem.machines.label(machine, key).or_else(promised)
 }
 
-/// Whether machines of a spec do without a label, as far as can be told: their types say nothing of it, nor does their NodePool, unless that it does not exist, and no
-/// machine of the NodePool has it. Where one has, somebody else labels them, and nobody knows how.
+/// Whether machines of a spec do without a label, as far as can be told: their types say nothing of
+/// it, nor does their NodePool, unless that it does not exist, and no machine of the NodePool has
+/// it. Where one has, somebody else labels them, and nobody knows how.
 pub(super) fn lacks(problem: &Problem<'_>, specs: &mut MachineSpecs, id: SpecId, key: Key) -> bool {
     let template = specs[id].template;
     let told = problem.templates[template].requirements.get(key);

@@ -5,7 +5,8 @@ use crate::compile::Problem;
 use crate::intern::{Key, Value};
 use crate::machine_specs::MachineSpecs;
 
-/// A required spread constraint over other domains than hosts, which only the pods of one shape can still change.
+/// A required spread constraint over other domains than hosts, which only the pods of one shape can
+/// still change.
 #[derive(Clone, Debug)]
 pub(crate) struct Evenly {
     pub(crate) key: Key,
@@ -13,12 +14,14 @@ pub(crate) struct Evenly {
     pub(crate) max_skew: u32,
     /// All domains that count, ascending, with the pods that are there already.
     pub(crate) domains: Vec<(Value, u32)>,
-    /// Whether the emptiest counts as one without pods: there are fewer domains than `minDomains`, or any machine may be another one.
+    /// Whether the emptiest counts as one without pods: there are fewer domains than `minDomains`,
+    /// or any machine may be another one.
     pub(crate) is_short: bool,
 }
 
 impl Rules {
-    /// The spread constraints of a shape by which its own pods count, and of those that are still `placed` nobody else's.
+    /// The spread constraints of a shape by which its own pods count, and of those that are still
+    /// `placed` nobody else's.
     pub(crate) fn evenly(
         &self,
         problem: &Problem<'_>,

@@ -1,8 +1,9 @@
 //! From which NodePools machines may come for some pod of the cluster.
 //!
-//! kube-scheduler counts the domains of all nodes that there are, whoever they were launched for. So a domain matters to the evenness of pods although none of them can have
-//! a machine launched there: when others can. Pods that run count as those that wait do, so that nothing changes once a plan is carried out; a NodePool that none of them can use does
-//! not keep anybody waiting.
+//! kube-scheduler counts the domains of all nodes that there are, whoever they were launched for.
+//! So a domain matters to the evenness of pods although none of them can have a machine launched
+//! there: when others can. Pods that run count as those that wait do, so that nothing changes once
+//! a plan is carried out; a NodePool that none of them can use does not keep anybody waiting.
 
 use fixedbitset::FixedBitSet;
 use rustc_hash::FxHashMap;
@@ -25,7 +26,8 @@ pub(crate) struct Expected {
 }
 
 impl Expected {
-    /// Whether a machine of a template may come. Where it's asked because the template leaves a label open, pods with a rule about that label get none.
+    /// Whether a machine of a template may come. Where it's asked because the template leaves a
+    /// label open, pods with a rule about that label get none.
     pub(super) fn has(
         problem: &Problem<'_>,
         specs: &mut MachineSpecs,

@@ -1,7 +1,7 @@
 //! Families: groups of rules that count pods in the same domains.
 //!
-//! Spread looks only at nodes that its pods could use, and that have all of their topology keys. Which ones these are is asked once for all rules that ask the
-//! same, however many there are.
+//! Spread looks only at nodes that its pods could use, and that have all of their topology keys.
+//! Which ones these are is asked once for all rules that ask the same, however many there are.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,7 +29,8 @@ pub(super) struct Family {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct About {
     pub(super) key: Key,
-    /// Of required rules, the topology keys of all rules of the kind that the same pods carry, this one's included: kube-scheduler looks at them together.
+    /// Of required rules, the topology keys of all rules of the kind that the same pods carry, this
+    /// one's included: kube-scheduler looks at them together.
     pub(super) keys: Vec<Key>,
     pub(super) counts: Counting,
 }
@@ -64,8 +65,9 @@ impl About {
         (!honor_affinity || affine()) && (!honor_taints || tolerated())
     }
 
-    /// Whether pods of a shape on machines of a spec count: all types there that hold one meet what the rule's own pods require. Where some do,
-    /// [`super::standing`] narrows the spec before pods come.
+    /// Whether pods of a shape on machines of a spec count: all types there that hold one meet what
+    /// the rule's own pods require. Where some do, [`super::standing`] narrows the spec before pods
+    /// come.
     pub(super) fn counts_in(
         &self,
         problem: &Problem<'_>,
@@ -96,7 +98,8 @@ impl About {
         }
     }
 
-    /// Whether a machine counts only if these pods' affinity is met there, and only if they tolerate its taints.
+    /// Whether a machine counts only if these pods' affinity is met there, and only if they
+    /// tolerate its taints.
     pub(super) fn honors(&self) -> (bool, bool) {
         match self.counts {
             Counting::Spread { honor_affinity, honor_taints, .. } => (honor_affinity, honor_taints),
@@ -112,7 +115,8 @@ impl About {
         }
     }
 
-    /// Whether a machine of a spec that holds a pod has all topology keys of the pods that carry the rule.
+    /// Whether a machine of a spec that holds a pod has all topology keys of the pods that carry
+    /// the rule.
     pub(super) fn has_keys(
         &self,
         problem: &Problem<'_>,
@@ -142,7 +146,8 @@ impl About {
         self.keys.iter().copied().filter(move |&key| key != self.key && key != hostname)
     }
 
-    /// The domains that the pods of a rule could be in: those of machines that exist, and those that can be launched, for these pods or for others.
+    /// The domains that the pods of a rule could be in: those of machines that exist, and those
+    /// that can be launched, for these pods or for others.
     pub(super) fn universe(&self, problem: &Problem<'_>, specs: &mut MachineSpecs) -> Universe {
         let mut domains = BTreeSet::new();
         for &machine in &problem.machines.order {

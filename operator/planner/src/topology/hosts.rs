@@ -1,7 +1,9 @@
 //! Rules about hosts: which hosts they leave to a pod.
 //!
-//! All of them are read off the pods that are on a host ([`super::occupants`]). Spread counts only nodes that its pods could use, which needs no look here: a
-//! host that one of these pods may come to is one, and how many pods are on others is nobody's concern, as there is always one more host without any.
+//! All of them are read off the pods that are on a host ([`super::occupants`]). Spread counts only
+//! nodes that its pods could use, which needs no look here: a host that one of these pods may come
+//! to is one, and how many pods are on others is nobody's concern, as there is always one more host
+//! without any.
 
 use fixedbitset::FixedBitSet;
 
@@ -57,7 +59,8 @@ impl Counts {
         }
     }
 
-    /// Hosts that rules about host names certainly keep a shape off: machines by position, or machines to come.
+    /// Hosts that rules about host names certainly keep a shape off: machines by position, or
+    /// machines to come.
     pub(crate) fn closed_hosts(
         &self,
         problem: &Problem<'_>,
@@ -91,8 +94,9 @@ impl Counts {
         closed
     }
 
-    /// The same for machines to come, with those on which there are already more pods than spread over hosts allows. That is for rules that select thousands of
-    /// shapes: there may be as many such machines as pods.
+    /// The same for machines to come, with those on which there are already more pods than spread
+    /// over hosts allows. That is for rules that select thousands of shapes: there may be as many
+    /// such machines as pods.
     pub(crate) fn full_hosts(
         &self,
         problem: &Problem<'_>,
@@ -144,7 +148,8 @@ impl Counts {
         failed(problem, rule.expect("only rules about hosts leave no room on a new host"))
     }
 
-    /// Whether rules about hosts let one more pod of a shape on a machine to come: its own, and those of pods that are there.
+    /// Whether rules about hosts let one more pod of a shape on a machine to come: its own, and
+    /// those of pods that are there.
     pub(crate) fn suits_host(&self, problem: &Problem<'_>, shape: usize, claim: usize) -> bool {
         self.on_claims.leave_room(&problem.rules, shape, claim)
             && self.room_on_host(problem, shape, 0, Host::Claim(claim)) > 0
@@ -163,7 +168,8 @@ impl Counts {
         }
     }
 
-    /// Counts all pods on machines to come, as hosts, anew: each with the pods that are to run there.
+    /// Counts all pods on machines to come, as hosts, anew: each with the pods that are to run
+    /// there.
     pub(crate) fn recount_claims<'c>(
         &mut self,
         problem: &Problem<'_>,

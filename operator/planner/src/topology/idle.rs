@@ -1,7 +1,8 @@
 //! Rules that cannot bind, whatever is placed where: nobody is there whom they could keep off.
 //!
-//! One replica that keeps off its own kind, say, or two with a spread of skew 2. Pods with rules are placed before others, one domain at a time, which makes a plan dearer;
-//! where a rule has nothing to say its pods are placed as if they didn't have it.
+//! One replica that keeps off its own kind, say, or two with a spread of skew 2. Pods with rules
+//! are placed before others, one domain at a time, which makes a plan dearer; where a rule has
+//! nothing to say its pods are placed as if they didn't have it.
 
 use rustc_hash::FxHashSet;
 
@@ -11,7 +12,8 @@ use crate::intern::{Key, Symbols};
 use crate::label;
 use crate::snapshot::{Operator, Snapshot};
 
-/// Takes out rules that cannot bind, from groups and from what shapes carry: required and preferred rules, and how many of the latter are terms of pod affinity.
+/// Takes out rules that cannot bind, from groups and from what shapes carry: required and preferred
+/// rules, and how many of the latter are terms of pod affinity.
 pub(super) fn leave_out(
     snapshot: &Snapshot,
     groups: &mut Vec<Draft>,
@@ -50,13 +52,18 @@ pub(super) fn leave_out(
     }
 }
 
-/// The groups whose rule cannot bind, from the shapes that carry each as a requirement or as a preference.
+/// The groups whose rule cannot bind, from the shapes that carry each as a requirement or as a
+/// preference.
 ///
-/// - Anti-affinity, when at most one pod is selected and nobody else carries the rule, or when none is.
-/// - Spread, when no more pods are selected than the skew: not even all of them together in one domain would be too many.
-/// - Affinity over hosts, when the only pod that is selected is the only one that requires it: the first one of its kind may go anywhere.
+/// - Anti-affinity, when at most one pod is selected and nobody else carries the rule, or when none
+///   is.
+/// - Spread, when no more pods are selected than the skew: not even all of them together in one
+///   domain would be too many.
+/// - Affinity over hosts, when the only pod that is selected is the only one that requires it: the
+///   first one of its kind may go anywhere.
 ///
-/// Pods that run, wait, and are virtual all count. Spread also asks for nodes that have the topology key, so that all have to have it.
+/// Pods that run, wait, and are virtual all count. Spread also asks for nodes that have the
+/// topology key, so that all have to have it.
 pub(super) fn idle(
     snapshot: &Snapshot,
     groups: &[Draft],
@@ -68,7 +75,8 @@ pub(super) fn idle(
     for pod in &snapshot.pods {
         pods[pod.shape.0 as usize] += 1;
     }
-    // By group: pods that carry the rule, one shape that does, and whether it is a preference of some.
+    // By group: pods that carry the rule, one shape that does, and whether it is a preference of
+    // some.
     let mut carriers: Vec<(usize, Option<usize>, bool)> = vec![(0, None, false); groups.len()];
     for (all, soft) in [(required, false), (preferred, true)] {
         for (shape, carried) in all.iter().enumerate().filter(|&(shape, _)| pods[shape] > 0) {
@@ -109,7 +117,8 @@ pub(super) fn idle(
     groups.iter().zip(&carriers).map(idle).collect()
 }
 
-/// The topology keys that every machine has, there or to come: of those that offerings define, the ones that no node lacks; and the host name.
+/// The topology keys that every machine has, there or to come: of those that offerings define, the
+/// ones that no node lacks; and the host name.
 fn everywhere(snapshot: &Snapshot, symbols: &Symbols) -> FxHashSet<Key> {
     let mut keys = FxHashSet::default();
     keys.extend(symbols.find_key(label::HOSTNAME));

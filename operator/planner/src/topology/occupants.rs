@@ -1,7 +1,8 @@
 //! Which pods are on which hosts, for rules about hosts.
 //!
-//! Whom such rules keep off a host, or draw there, is read off the pods that are on it, since these are few. To count for each rule whom it selects on each host
-//! would be as much as rules × hosts, and whoever may create pods may write thousands of rules that select nearly everybody.
+//! Whom such rules keep off a host, or draw there, is read off the pods that are on it, since these
+//! are few. To count for each rule whom it selects on each host would be as much as rules × hosts,
+//! and whoever may create pods may write thousands of rules that select nearly everybody.
 
 use fixedbitset::FixedBitSet;
 use rustc_hash::FxHashMap;
@@ -18,7 +19,8 @@ pub(super) struct Occupants {
     on: FxHashMap<usize, SmallVec<[(u32, u32); 4]>>,
     /// By shape: where its pods are, as places in bitsets.
     places: Vec<IdSet>,
-    /// By shape: the only one of these, [`NOWHERE`] or [`SEVERAL`]. Each of thousands of pods may be selected by thousands of rules, so that it is looked up often.
+    /// By shape: the only one of these, [`NOWHERE`] or [`SEVERAL`]. Each of thousands of pods may
+    /// be selected by thousands of rules, so that it is looked up often.
     only: Vec<u32>,
     /// How many such places there are.
     width: usize,
@@ -31,7 +33,8 @@ const NOWHERE: u32 = u32::MAX;
 const SEVERAL: u32 = NOWHERE - 1;
 
 impl Occupants {
-    /// Counts pods of a shape on a host in, or out (negative). The host's place in bitsets, if it has one.
+    /// Counts pods of a shape on a host in, or out (negative). The host's place in bitsets, if it
+    /// has one.
     pub(super) fn change(&mut self, shape: usize, host: usize, place: Option<usize>, by: i32) {
         let pods = self.on.entry(host).or_default();
         let id = u32::try_from(shape).expect("fewer shapes than fit into memory");
@@ -101,7 +104,8 @@ impl Occupants {
         })
     }
 
-    /// Whether spread over hosts that pods on a host carry leaves room there for one more pod of a shape.
+    /// Whether spread over hosts that pods on a host carry leaves room there for one more pod of a
+    /// shape.
     pub(super) fn leave_room(&self, rules: &Rules, shape: usize, host: usize) -> bool {
         let carried = self.on(host).iter().flat_map(|&(other, _)| &rules.required[other as usize]);
         carried.map(|rule| &rules.groups[rule.group]).all(|group| match group.kind {

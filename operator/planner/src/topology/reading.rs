@@ -16,7 +16,8 @@ use crate::label;
 use crate::policy::PreferencePolicy;
 use crate::snapshot::{PodAffinityTerm, Snapshot};
 
-/// What rules have in common that form one group: kind, topology key, the pods that they are about, [`Draft::keys`].
+/// What rules have in common that form one group: kind, topology key, the pods that they are about,
+/// [`Draft::keys`].
 type Identity = (Kind, Key, Scope, Vec<Key>);
 
 /// A group before its number is known: some rules are left out.
@@ -32,7 +33,8 @@ pub(super) struct Draft {
 }
 
 impl Rules {
-    /// The rules of a snapshot's shapes, of which the classes are known: all classes, and that of each shape; and what instance types say of labels.
+    /// The rules of a snapshot's shapes, of which the classes are known: all classes, and that of
+    /// each shape; and what instance types say of labels.
     pub(crate) fn new(
         snapshot: &Snapshot,
         compiled: &[Class],
@@ -73,7 +75,8 @@ impl Rules {
                     (Some(_), _) => {}
                 }
             }
-            // A pod counts for the required terms of affinity only when it matches all of them, whatever their topology keys.
+            // A pod counts for the required terms of affinity only when it matches all of them,
+            // whatever their topology keys.
             if let Some((scope, mut keys)) = wanted {
                 keys.sort_unstable();
                 keys.dedup();
@@ -158,7 +161,8 @@ impl Rules {
         rules
     }
 
-    /// Notes which groups' rules shapes carry, by shape: the required ones, and those that are preferences.
+    /// Notes which groups' rules shapes carry, by shape: the required ones, and those that are
+    /// preferences.
     fn carry(&mut self, required: &[Vec<usize>], preferred: &[Vec<usize>]) {
         let mut wishing: Vec<SmallVec<[u32; 2]>> = vec![SmallVec::new(); self.groups.len()];
         for (shape, id) in (0..required.len()).zip(0_u32..) {
@@ -250,7 +254,8 @@ impl Rules {
         groups.iter().map(rule).collect()
     }
 
-    /// Finds the terms of affinity that are required together. Those of one group are with the same others, whoever carries them: they have the same keys.
+    /// Finds the terms of affinity that are required together. Those of one group are with the same
+    /// others, whoever carries them: they have the same keys.
     fn bring_together(&mut self) {
         for carried in &self.required {
             let affinity = |&group: &usize| self.groups[group].kind == Kind::Affinity;

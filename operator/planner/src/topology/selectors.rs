@@ -1,6 +1,7 @@
 //! Which pods a rule is about: a label selector and namespaces.
 //!
-//! A tenant may write selectors with thousands of values, and thousands of selectors. So names are numbers here, sets of them are sorted, and nothing is copied.
+//! A tenant may write selectors with thousands of values, and thousands of selectors. So names are
+//! numbers here, sets of them are sorted, and nothing is copied.
 
 use std::collections::BTreeMap;
 
@@ -84,8 +85,8 @@ impl ByLabel {
         found
     }
 
-    /// The pods among `pods` that are in a scope. One that asks for a label's value is compared only with the pods that have it; else it is sets that are compared,
-    /// not pods.
+    /// The pods among `pods` that are in a scope. One that asks for a label's value is compared
+    /// only with the pods that have it; else it is sets that are compared, not pods.
     pub(super) fn selected(&self, pods: &[Selectable], scope: &Scope) -> IdSet {
         if let Some(label) = scope.label() {
             let labelled = self.labelled.get(&label).into_iter().flat_map(IdSet::iter);
@@ -200,7 +201,8 @@ impl Expression {
 }
 
 impl Scope {
-    /// The pods that a spread constraint counts: of the pod's own namespace. For an empty selector kube-scheduler counts none.
+    /// The pods that a spread constraint counts: of the pod's own namespace. For an empty selector
+    /// kube-scheduler counts none.
     pub(super) fn of_spread<'s>(
         shape: &'s PodShape,
         spread: &'s TopologySpread,

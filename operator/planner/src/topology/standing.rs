@@ -1,8 +1,9 @@
 //! Which machines to come count for spread that honours node affinity.
 //!
-//! Such a constraint counts pods only on nodes that the pods which carry it could use. Whether a machine to come is one may depend on the type that it becomes: of
-//! eight cores or more, say. What the plan counts is what will be, so a machine that gets pods which the constraint selects, but of others, is narrowed until
-//! either all of its types count or none does, whichever is cheaper.
+//! Such a constraint counts pods only on nodes that the pods which carry it could use. Whether a
+//! machine to come is one may depend on the type that it becomes: of eight cores or more, say. What
+//! the plan counts is what will be, so a machine that gets pods which the constraint selects, but
+//! of others, is narrowed until either all of its types count or none does, whichever is cheaper.
 
 use fixedbitset::FixedBitSet;
 use rustc_hash::FxHashMap;
@@ -62,7 +63,8 @@ impl Place {
         })
     }
 
-    /// Whether a machine there is one that pods of a class could use: it meets one of the terms that they require.
+    /// Whether a machine there is one that pods of a class could use: it meets one of the terms
+    /// that they require.
     pub(super) fn standing(
         &mut self,
         problem: &Problem<'_>,
@@ -115,7 +117,8 @@ impl Place {
                 continue;
             }
             if !of_type {
-                // Without the label, or with a value that is still to be chosen. That pods do without it does not define it.
+                // Without the label, or with a value that is still to be chosen. That pods do
+                // without it does not define it.
                 is_open |= template.requirements.get(key).is_some();
                 continue;
             }
@@ -143,7 +146,8 @@ impl Place {
     }
 }
 
-/// Whether machines of a spec get a label that no instance type has: their NodePool defines it, and no pod keeps it away.
+/// Whether machines of a spec get a label that no instance type has: their NodePool defines it, and
+/// no pod keeps it away.
 pub(super) fn is_labelled(problem: &Problem<'_>, spec: &MachineSpec, key: Key) -> bool {
     problem.templates[spec.template].requirements.get(key).is_some()
         && spec.requirements.get(key).is_some_and(|set| set.operator() != Operator::DoesNotExist)
@@ -180,8 +184,10 @@ pub(super) fn has_label(
 }
 
 impl Rules {
-    /// Notes by shape the families of which it may depend on its machine's type whether they count its pods there: those that do so on nodes which pods of another class could use,
-    /// and those that ask for labels which only some types have. In an order that does not depend on that of shapes.
+    /// Notes by shape the families of which it may depend on its machine's type whether they count
+    /// its pods there: those that do so on nodes which pods of another class could use, and those
+    /// that ask for labels which only some types have. In an order that does not depend on that of
+    /// shapes.
     pub(super) fn honour(
         &mut self,
         classes: &[Class],
@@ -244,8 +250,9 @@ fn names(term: &Requirements, symbols: &Symbols) -> Vec<(String, String)> {
     names
 }
 
-/// The specs that a machine may be narrowed to so that it's certain whether pods of a shape count there for a family: the one in which the pod costs least first. None
-/// when it is certain already or can't be said.
+/// The specs that a machine may be narrowed to so that it's certain whether pods of a shape count
+/// there for a family: the one in which the pod costs least first. None when it is certain already
+/// or can't be said.
 pub(super) fn certain(
     problem: &Problem<'_>,
     specs: &mut MachineSpecs,
@@ -271,7 +278,8 @@ pub(super) fn certain(
     found
 }
 
-/// The specs with which it is certain whether machines have the further labels that a family asks for, or the one where it can't be said.
+/// The specs with which it is certain whether machines have the further labels that a family asks
+/// for, or the one where it can't be said.
 fn with_keys(
     problem: &Problem<'_>,
     specs: &mut MachineSpecs,
@@ -306,7 +314,8 @@ fn with_keys(
     found
 }
 
-/// The specs with which it is certain whether a machine is one that pods of a class could use, or the one where it can't be said.
+/// The specs with which it is certain whether a machine is one that pods of a class could use, or
+/// the one where it can't be said.
 fn with_affinity(
     problem: &Problem<'_>,
     specs: &mut MachineSpecs,

@@ -1,7 +1,8 @@
 //! Tallies of pods in one domain, for all groups of rules at once.
 //!
-//! Whoever may create pods may write thousands of rules that select nearly everybody. So tallies stand upright: plane 0 has the lowest bit of each group's
-//! tally, plane 1 the next, and a pod is counted for 64 groups by binary addition of words.
+//! Whoever may create pods may write thousands of rules that select nearly everybody. So tallies
+//! stand upright: plane 0 has the lowest bit of each group's tally, plane 1 the next, and a pod is
+//! counted for 64 groups by binary addition of words.
 
 use fixedbitset::FixedBitSet;
 use rustc_hash::FxHashMap;

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use crate::plan::ChosenDevice;
 use crate::snapshot::{AttributeValue, DeviceConstraint, DeviceKind, InstanceType};
 
-/// Whether devices for the requests of a claim keep a constraint. `kind` is the type that their machine will be, if it has not published what it has.
+/// Whether devices for the requests of a claim keep a constraint. `kind` is the type that their
+/// machine will be, if it has not published what it has.
 pub(super) fn holds(
     rule: &DeviceConstraint,
     kind: Option<&InstanceType>,
@@ -32,7 +33,8 @@ pub(super) fn holds(
         && kind.is_some_and(|kind| are_bound(kind, &rule.attribute, &devices))
 }
 
-/// Whether bindings of a type tie devices that it will have together: follows them from the first one as far as they lead.
+/// Whether bindings of a type tie devices that it will have together: follows them from the first
+/// one as far as they lead.
 fn are_bound(kind: &InstanceType, attribute: &str, devices: &[&ChosenDevice]) -> bool {
     let [first, ..] = devices else { return true };
     let name = |it: &ChosenDevice| (it.driver.clone(), it.pool.clone(), it.device.clone());

@@ -1,5 +1,5 @@
-//! Which kinds of pods are weighed as one: with hundreds of them every step would cost too much, and what is bought of loads of clusters is dealt out pod by pod
-//! afterwards ([`super::dealing`]).
+//! Which kinds of pods are weighed as one: with hundreds of them every step would cost too much,
+//! and what is bought of loads of clusters is dealt out pod by pod afterwards ([`super::dealing`]).
 
 /// A kind of pods as a point.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +19,8 @@ struct Cluster {
     cut: (usize, f64),
 }
 
-/// At most so many clusters, or one of each class where these are more: the cluster whose pods are farthest from each other is cut in two again and again.
+/// At most so many clusters, or one of each class where these are more: the cluster whose pods are
+/// farthest from each other is cut in two again and again.
 pub(super) fn clusters(points: &[Point], most: usize) -> Vec<Vec<usize>> {
     if points.len() <= most {
         return (0..points.len()).map(|point| vec![point]).collect();

@@ -1,8 +1,9 @@
 //! From loads of clusters to loads of pods.
 //!
-//! A load says how many pods of which cluster a machine holds. Which ones is decided here, so that what is left of a cluster stays like the cluster was: each pod is
-//! the one that brings what the cluster has given so far closest to its average. Then the room that is left is filled, and pods give way to larger ones that use what
-//! nothing else fits into.
+//! A load says how many pods of which cluster a machine holds. Which ones is decided here, so that
+//! what is left of a cluster stays like the cluster was: each pod is the one that brings what the
+//! cluster has given so far closest to its average. Then the room that is left is filled, and pods
+//! give way to larger ones that use what nothing else fits into.
 
 use smallvec::SmallVec;
 
@@ -40,8 +41,8 @@ impl<'t> Dealer<'t> {
         Self { table, left: table.left.clone(), drift, order }
     }
 
-    /// Pods for one machine, by row: as many of each cluster as there are and as fit, then what else does. Takes as many as `repeats` machines of these, and returns how many
-    /// it was.
+    /// Pods for one machine, by row: as many of each cluster as there are and as fit, then what
+    /// else does. Takes as many as `repeats` machines of these, and returns how many it was.
     pub(super) fn deal(&mut self, bin: usize, takes: &Takes, repeats: usize) -> (Takes, usize) {
         let table = self.table;
         let bin = &table.bins[bin];

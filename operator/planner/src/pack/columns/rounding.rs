@@ -1,4 +1,5 @@
-//! From a solution that buys parts of machines to whole ones: as many of each load as it buys, rounded down; then, where that is none, one of those that it nearly buys.
+//! From a solution that buys parts of machines to whole ones: as many of each load as it buys,
+//! rounded down; then, where that is none, one of those that it nearly buys.
 
 use super::super::knapsack::Takes;
 use super::dealing::Dealer;
@@ -10,7 +11,8 @@ use crate::dual::Master;
 const TRIED: usize = 2;
 
 impl Market<'_> {
-    /// Buys whole machines: of each load as many as the solution says, rounded down; where that is none, the one of some loads after which all together cost least.
+    /// Buys whole machines: of each load as many as the solution says, rounded down; where that is
+    /// none, the one of some loads after which all together cost least.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -96,7 +98,8 @@ impl Market<'_> {
     }
 }
 
-/// Closes the loads for which there are too few pods left. Those that are bought are offered without the pods that there are no more; returns these.
+/// Closes the loads for which there are too few pods left. Those that are bought are offered
+/// without the pods that there are no more; returns these.
 #[expect(clippy::cast_precision_loss, reason = "amounts of pods")]
 fn shorten(master: &mut Master, known: &[Known], left: &[usize]) -> Vec<Known> {
     let too_few = |known: &Known| known.takes.iter().any(|&(cluster, n)| n > left[cluster]);

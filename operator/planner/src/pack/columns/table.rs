@@ -1,4 +1,5 @@
-//! The problem in numbers: rows of pods that nothing tells apart, and the machines that may be bought for them.
+//! The problem in numbers: rows of pods that nothing tells apart, and the machines that may be
+//! bought for them.
 
 use std::collections::BTreeMap;
 
@@ -71,7 +72,8 @@ pub(super) struct Table {
     pub(super) bins: Vec<Bin>,
 }
 
-/// What pods of one row have in common: the spec that they open machines in, class and variant, requests, and groups that keep them apart.
+/// What pods of one row have in common: the spec that they open machines in, class and variant,
+/// requests, and groups that keep them apart.
 type Alike = (SpecId, usize, usize, SmallVec<[i64; 6]>, Vec<usize>);
 
 impl Table {
@@ -189,7 +191,8 @@ impl Table {
         values.into_iter().map(|it| if it.is_finite() { it } else { 0.0 }).collect()
     }
 
-    /// Leaves out machines that the relaxation has no use for; each cluster keeps one that holds it.
+    /// Leaves out machines that the relaxation has no use for; each cluster keeps one that holds
+    /// it.
     #[expect(clippy::cast_precision_loss, reason = "a relaxation")]
     fn keep_promising(&mut self) {
         let kinds: Vec<Kind> =
@@ -281,7 +284,8 @@ fn clusters_of(alike: &[(Alike, Vec<usize>)], left: &[usize]) -> Vec<Vec<usize>>
             all[at] += of[at] * pods as f64;
         }
     }
-    // Together are pods that may be on the same machines, ask for the same of everything else, and either all or none keep off hosts.
+    // Together are pods that may be on the same machines, ask for the same of everything else, and
+    // either all or none keep off hosts.
     let mut classes = BTreeMap::new();
     let points: Vec<Point> = (0..alike.len())
         .map(|row| {

@@ -47,7 +47,8 @@ impl Placing {
         self.admitted.sort_by_key(|(slot, to)| (to.rank, to.spec != bins.spec(*slot), *slot));
     }
 
-    /// The specs that were not looked at yet; of many only those with a machine that may have room, since there may be as many specs as machines.
+    /// The specs that were not looked at yet; of many only those with a machine that may have room,
+    /// since there may be as many specs as machines.
     fn promising(&self, bins: &Bins) -> Vec<usize> {
         if bins.n_specs() <= FEW_SPECS {
             return (0..bins.n_specs()).filter(|&slot| !self.known.contains(slot)).collect();

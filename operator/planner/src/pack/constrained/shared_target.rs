@@ -1,4 +1,5 @@
-//! The type that a new machine aims at when all pods that have no place yet may share it with those that open it.
+//! The type that a new machine aims at when all pods that have no place yet may share it with those
+//! that open it.
 
 use fixedbitset::FixedBitSet;
 
@@ -6,8 +7,9 @@ use crate::demands::Demand;
 use crate::machine_specs::{MachineSpec, SpecId};
 use crate::solver::Solver;
 
-/// When what others may bring is known: the types that a machine for all of them may aim at. A launch is charged with its largest type, so where there are
-/// limits no type counts that would eat up much of what is left.
+/// When what others may bring is known: the types that a machine for all of them may aim at. A
+/// launch is charged with its largest type, so where there are limits no type counts that would eat
+/// up much of what is left.
 pub(super) fn types(
     solver: &Solver<'_, '_>,
     spec: &MachineSpec,

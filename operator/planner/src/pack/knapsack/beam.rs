@@ -1,12 +1,15 @@
 //! A search for a load that keeps many beginnings in view.
 //!
-//! Pods come in the order of what they are worth per what they take. For each of them every beginning goes on with as many as fit, with some fewer, and without any; of
-//! all that come of it those are kept that may still be worth most. A load that fills a machine exactly often has fewer of the first pods than would fit, and something of
-//! most others: a search that ends one beginning before it looks at the next does not get there.
+//! Pods come in the order of what they are worth per what they take. For each of them every
+//! beginning goes on with as many as fit, with some fewer, and without any; of all that come of it
+//! those are kept that may still be worth most. A load that fills a machine exactly often has fewer
+//! of the first pods than would fit, and something of most others: a search that ends one beginning
+//! before it looks at the next does not get there.
 
 use super::{Entry, Load, MORE, Row, Search, Takes};
 
-/// Besides none, a beginning goes on with as many pods of a kind as fit and with up to so many fewer.
+/// Besides none, a beginning goes on with as many pods of a kind as fit and with up to so many
+/// fewer.
 const FEWER: usize = 6;
 
 /// Some pods on the machine.
@@ -28,10 +31,10 @@ struct Trail {
 }
 
 impl Search<'_> {
-    /// Looks for a load with so many beginnings in view. Returns how many were looked at. Beginnings
-    /// that can't become worth more than `least`, or more than the load that takes as many pods as
-    /// fit of each kind in turn, are dropped: without that limit nearly all of them are kept until
-    /// the last kinds of pods.
+    /// Looks for a load with so many beginnings in view. Returns how many were looked at.
+    /// Beginnings that can't become worth more than `least`, or more than the load that takes as
+    /// many pods as fit of each kind in turn, are dropped: without that limit nearly all of them
+    /// are kept until the last kinds of pods.
     #[expect(clippy::cast_precision_loss, reason = "worth, for comparison")]
     pub(super) fn beam(&mut self, room: &[i64], width: usize, least: f64) -> usize {
         self.fill(room);

@@ -1,4 +1,5 @@
-//! Makes a load better: one or two pods leave it, and whatever is worth most of all that fits in their place is put there.
+//! Makes a load better: one or two pods leave it, and whatever is worth most of all that fits in
+//! their place is put there.
 
 use smallvec::SmallVec;
 
@@ -11,7 +12,8 @@ const REFILL: usize = 30;
 type Leaving = SmallVec<[(usize, usize); 2]>;
 
 impl Search<'_> {
-    /// Exchanges pods of the best load until none is left whose place is worth more without it, or so many steps are taken. Returns how many were.
+    /// Exchanges pods of the best load until none is left whose place is worth more without it, or
+    /// so many steps are taken. Returns how many were.
     pub(super) fn improve(&mut self, room: &mut Room, steps: usize) -> usize {
         let mut load = std::mem::take(&mut self.best);
         load.takes.iter().for_each(|&(at, n)| self.put(at, n, room));
@@ -29,7 +31,8 @@ impl Search<'_> {
         steps - left
     }
 
-    /// Exchanges pods of a load that is on the machine where that makes it worth more. Returns whether it did.
+    /// Exchanges pods of a load that is on the machine where that makes it worth more. Returns
+    /// whether it did.
     fn swap(
         &mut self,
         load: &mut Load,
@@ -83,7 +86,8 @@ impl Search<'_> {
         self.groups.extend(groups.iter().copied());
     }
 
-    /// Takes pods off the machine; they don't count as pods that are left. Returns what they are worth.
+    /// Takes pods off the machine; they don't count as pods that are left. Returns what they are
+    /// worth.
     #[expect(clippy::cast_precision_loss, reason = "worth, for comparison")]
     fn lift(&mut self, at: usize, n: usize, room: &mut Room) -> f64 {
         let Entry { value, of: Row { requests, groups }, .. } = self.entries[at];

@@ -1,15 +1,18 @@
 //! Dealing pods out as kube-scheduler does.
 //!
-//! Three of its scores count here. LeastAllocated and BalancedAllocation together come to this: a pod goes where the larger of the shares of CPU and memory that are then in use
-//! is the smallest. PodTopologySpread has twice their weight and by default spreads the pods of a Deployment over the nodes, whatever the size of these: pods of one
-//! shape count as one Deployment's, all nodes as of one zone.
+//! Three of its scores count here. LeastAllocated and BalancedAllocation together come to this: a
+//! pod goes where the larger of the shares of CPU and memory that are then in use is the smallest.
+//! PodTopologySpread has twice their weight and by default spreads the pods of a Deployment over
+//! the nodes, whatever the size of these: pods of one shape count as one Deployment's, all nodes as
+//! of one zone.
 
 use fixedbitset::FixedBitSet;
 
 use super::WORK;
 use crate::compile::{add_times, fits, take_times};
 
-/// A pod is compared on so many machines that have room for it, as kube-scheduler does it in large clusters.
+/// A pod is compared on so many machines that have room for it, as kube-scheduler does it in large
+/// clusters.
 const COMPARED: usize = 100;
 
 /// Pods that nothing tells apart.
@@ -67,7 +70,8 @@ impl Spot {
         Self { group: kind.group, room: kind.net.clone(), scale }
     }
 
-    /// The larger of the shares of CPU and memory that are left once a pod has come, less what it takes: the more the better.
+    /// The larger of the shares of CPU and memory that are left once a pod has come, less what it
+    /// takes: the more the better.
     #[expect(clippy::cast_precision_loss, reason = "shares for comparison")]
     fn left(&self, requests: &[i64]) -> f64 {
         let left = |at: usize| (self.room[at] - requests[at]) as f64 * self.scale[at];
@@ -121,7 +125,8 @@ impl Deal {
         Self { rows, columns, queues, work: WORK }
     }
 
-    /// The rows of the pods that find no place in the first of the orders in which some don't, one for each; nothing when the work is done.
+    /// The rows of the pods that find no place in the first of the orders in which some don't, one
+    /// for each; nothing when the work is done.
     pub(super) fn left_over(
         &mut self,
         kinds: &[Kind],
@@ -152,7 +157,8 @@ impl Deal {
         places
     }
 
-    /// Tells where each pod goes, and returns how many machines were looked at; nothing when that would be more than may be.
+    /// Tells where each pod goes, and returns how many machines were looked at; nothing when that
+    /// would be more than may be.
     fn run(
         &self,
         queue: &[(usize, usize)],

@@ -38,8 +38,8 @@ fn finds_plans_that_break_rules() {
     assert!(found.iter().any(|it| matches!(it, Violation::NotRanked(_))), "{found:?}");
 }
 
-/// A pod that wants others on its host may be the first of its kind, and then one that wants them in its zone may come. The other way round the former has a peer
-/// on another host.
+/// A pod that wants others on its host may be the first of its kind, and then one that wants them
+/// in its zone may come. The other way round the former has a peer on another host.
 #[test]
 fn pods_that_may_be_the_first_of_their_kind_come_in_the_order_that_suits_all() {
     let of_web = |key| near(app("web", 100), key, "web", false);
@@ -68,7 +68,8 @@ fn pods_that_may_be_the_first_of_their_kind_come_in_the_order_that_suits_all() {
     );
 }
 
-/// A machine that pods of a constraint may turn out not to be able to use makes no domain that is too empty.
+/// A machine that pods of a constraint may turn out not to be able to use makes no domain that is
+/// too empty.
 #[test]
 fn accuses_no_spread_because_of_machines_that_may_not_count() {
     const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";

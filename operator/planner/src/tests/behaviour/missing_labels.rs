@@ -1,4 +1,5 @@
-//! Rules about a label that machines to come don't have: kube-scheduler takes such a node for anti-affinity, but neither for spread nor for affinity.
+//! Rules about a label that machines to come don't have: kube-scheduler takes such a node for
+//! anti-affinity, but neither for spread nor for affinity.
 
 use super::*;
 use crate::snapshot::Node;
@@ -45,7 +46,8 @@ fn spread_and_affinity_over_a_label_that_machines_to_come_lack_are_not_met() {
     }
 }
 
-/// Somebody else labels these machines once they are there, and may put each into the domain that is closed.
+/// Somebody else labels these machines once they are there, and may put each into the domain that
+/// is closed.
 #[test]
 fn machines_like_those_that_got_a_label_later_on_are_no_domain() {
     let shape = near(app("db", 500), RACK, "db", true);

@@ -358,7 +358,8 @@ fn cpu_heavy_and_memory_heavy_pods_share_machines_when_that_is_cheaper() {
     }
     let plan = plan(&world.build());
     let price: f64 = plan.launches.iter().map(|launch| launch.price.as_usd()).sum();
-    // 68 cores and 260 Gi: with the m family alone 68 / 0.97 * $0.048 = $3.4; apart (c for the ones, r for the others) it is more.
+    // 68 cores and 260 Gi: with the m family alone 68 / 0.97 * $0.048 = $3.4; apart (c for the
+    // ones, r for the others) it is more.
     assert!(price < 3.75, "{price}");
     assert!(plan.report.pods.is_empty());
 }

@@ -7,7 +7,8 @@ use crate::testing::{Builder, instance_type};
 
 const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
 
-/// Appendix A.6: one type with an offering of each kind. The node's own type is not on sale any more.
+/// Appendix A.6: one type with an offering of each kind. The node's own type is not on sale any
+/// more.
 fn worst_prices(reserved: u32) -> Vec<InstanceType> {
     let offer = |capacity_type, zone: &str, price| Offering {
         zone: zone.to_owned(),

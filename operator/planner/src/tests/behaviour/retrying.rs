@@ -1,4 +1,5 @@
-//! Alternatives of one pod: which of them count, in which order, and that none is lost while the pod is tried again.
+//! Alternatives of one pod: which of them count, in which order, and that none is lost while the
+//! pod is tried again.
 
 use super::*;
 

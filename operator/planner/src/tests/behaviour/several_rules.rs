@@ -179,7 +179,8 @@ fn is_larger(launch: &crate::plan::Launch, cores: i64) -> bool {
     first
 }
 
-/// How many pods of the spread are in each zone, as far as they are on machines with at most so many cores.
+/// How many pods of the spread are in each zone, as far as they are on machines with at most so
+/// many cores.
 fn counted(plan: &crate::Plan, counts: impl Fn(&crate::plan::Launch) -> bool) -> Vec<usize> {
     let mut zones = std::collections::BTreeMap::from(ZONES.map(|zone| (zone.to_owned(), 0)));
     for launch in plan.launches.iter().filter(|launch| counts(launch)) {
@@ -191,7 +192,8 @@ fn counted(plan: &crate::Plan, counts: impl Fn(&crate::plan::Launch) -> bool) ->
 
 #[test]
 fn a_machine_that_gets_pods_which_a_spread_selects_certainly_counts_or_does_not() {
-    // Those that are spread run on at most eight cores, and the others would share machines of more.
+    // Those that are spread run on at most eight cores, and the others would share machines of
+    // more.
     let mut wants = spread(app("web", 100), ZONE, 1);
     wants.required_affinity = vec![vec![need("example.com/cpu", Operator::Lte, &["8"])]];
     let mut large = app("web", 100);

@@ -180,7 +180,8 @@ fn volumes_pin_the_zone_without_shrinking_what_spread_counts() {
     assert!(matches!(only_reason(&plan), Exclusion::Topology { key, .. } if key == ZONE));
 }
 
-/// kube-scheduler counts a node although the pods can't use it, unless the constraint honours taints.
+/// kube-scheduler counts a node although the pods can't use it, unless the constraint honours
+/// taints.
 #[test]
 fn zones_that_only_others_can_have_machines_in_count_for_spread() {
     let (mut usual, mut special) = (pool("default"), pool("special"));
@@ -208,7 +209,8 @@ fn zones_that_only_others_can_have_machines_in_count_for_spread() {
     assert_eq!((placed(false, true), placed(true, true), placed(false, false)), (2, 4, 4));
 }
 
-/// Of pods on nodes that lack one of several topology keys it must be certain that they don't count.
+/// Of pods on nodes that lack one of several topology keys it must be certain that they don't
+/// count.
 #[test]
 fn machines_are_narrowed_where_only_some_types_have_a_further_topology_key() {
     const GPU: &str = "example.com/gpu";

@@ -1,4 +1,5 @@
-//! Devices of which an instance type says that they will agree in an attribute, but not in which value.
+//! Devices of which an instance type says that they will agree in an attribute, but not in which
+//! value.
 
 use super::*;
 use crate::snapshot::{AttributeBinding, DeviceConstraint, NodePhase, Operator, TemplateDevice};

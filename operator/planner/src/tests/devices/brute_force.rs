@@ -8,7 +8,8 @@ use super::bindings::{PCI, binding, types_with};
 use super::*;
 use crate::snapshot::{AttributeBinding, DeviceConstraint};
 
-/// Which device each request has, alternative by alternative: request, alternative, number of the device.
+/// Which device each request has, alternative by alternative: request, alternative, number of the
+/// device.
 type Choice = Vec<(usize, usize, usize)>;
 
 /// What a claim is tried on.
@@ -20,7 +21,8 @@ struct Case<'c> {
 }
 
 impl Case<'_> {
-    /// Whether some choice of devices serves the requests from one on, next to those that are chosen.
+    /// Whether some choice of devices serves the requests from one on, next to those that are
+    /// chosen.
     fn can_be_served(&self, request: usize, chosen: &Choice) -> bool {
         let Some(asked) = self.spec.requests.get(request) else {
             return chosen.len() <= 32
@@ -74,7 +76,8 @@ impl Case<'_> {
         }
     }
 
-    /// Whether two devices are tied together, by any number of steps; of one, whether it is tied to any other.
+    /// Whether two devices are tied together, by any number of steps; of one, whether it is tied to
+    /// any other.
     fn tied(&self, attribute: &str, a: usize, b: usize) -> bool {
         const N: usize = 10;
         let name = |number: usize| format!("gpu-{number:02}");

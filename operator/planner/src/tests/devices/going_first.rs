@@ -56,7 +56,8 @@ fn planned(snapshot: &Snapshot) -> Plan {
     plan
 }
 
-/// Of each command the devices on machines that are there, and on the one to come once its node has gone.
+/// Of each command the devices on machines that are there, and on the one to come once its node has
+/// gone.
 fn devices(plan: &Plan) -> Vec<(usize, usize)> {
     let of = |command: &crate::plan::Command| {
         let first = command.terminate_first.as_ref().and_then(|first| first.launch.as_ref());

@@ -27,7 +27,8 @@ fn any_spec() -> impl Strategy<Value = ClaimSpec> {
         }
         let rule = |(distinct, attribute): (bool, &str)| DeviceConstraint {
             requests: Vec::new(),
-            // Devices that are bound have different values once they are published; before, nothing says that they differ.
+            // Devices that are bound have different values once they are published; before, nothing
+            // says that they differ.
             attribute: if distinct { NUMA } else { attribute }.to_owned(),
             distinct,
         };
@@ -39,7 +40,8 @@ fn any_spec() -> impl Strategy<Value = ClaimSpec> {
     })
 }
 
-/// What a pod uses: claims of its own by specification, and perhaps a shared one; its processors; whether it is virtual.
+/// What a pod uses: claims of its own by specification, and perhaps a shared one; its processors;
+/// whether it is virtual.
 type Use = (Vec<prop::sample::Index>, Option<bool>, i64, bool);
 
 fn any_cluster() -> impl Strategy<Value = Snapshot> {
@@ -94,8 +96,9 @@ fn any_cluster() -> impl Strategy<Value = Snapshot> {
     })
 }
 
-/// Whether a second plan may have more to do than the first one. A launch takes what each of its types would of the network; only one of these will come to be,
-/// and the rest is free again. Virtual pods are bound to nothing: where their devices are found is decided anew each time.
+/// Whether a second plan may have more to do than the first one. A launch takes what each of its
+/// types would of the network; only one of these will come to be, and the rest is free again.
+/// Virtual pods are bound to nothing: where their devices are found is decided anew each time.
 fn may_change(snapshot: &Snapshot, plan: &crate::Plan) -> bool {
     if snapshot.pods.iter().any(|pod| pod.buffer.is_some()) {
         return true;

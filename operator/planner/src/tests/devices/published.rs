@@ -1,4 +1,5 @@
-//! Which devices of the cluster a pod may have: those of initialised nodes, of the network, of claims that exist.
+//! Which devices of the cluster a pod may have: those of initialised nodes, of the network, of
+//! claims that exist.
 
 use super::*;
 use crate::snapshot::{NodePhase, Operator, PoolState};

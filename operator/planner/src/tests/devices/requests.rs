@@ -92,7 +92,8 @@ fn devices_differ_in_an_attribute() {
 #[test]
 fn a_constraint_may_name_one_alternative() {
     let mut pair = spec(vec![first_of("any", vec![on_numa(3), on_numa(2)])]);
-    // Three in one NUMA node are not there; two of different nodes are, since the second alternative is not constrained.
+    // Three in one NUMA node are not there; two of different nodes are, since the second
+    // alternative is not constrained.
     pair.constraints.push(match_numa(&["any/option-0"], false));
     let scene = Scene::new(vec![pair]).pool(published("a", &[NUMA_0, NUMA_1]));
     let plan = plan(&scene.node("a", "c.large", "zone-a").pods(1).build());

@@ -64,7 +64,8 @@ proptest! {
         prop_assert!(second.launches.len() <= queue.len());
         let again: BTreeSet<PodRef> = placed(&second).collect();
         prop_assert!(again.is_subset(&queue));
-        // Where pods that kube-scheduler put elsewhere than planned closed a domain, or a limited pool is used up, others may have to wait.
+        // Where pods that kube-scheduler put elsewhere than planned closed a domain, or a limited
+        // pool is used up, others may have to wait.
         let constrained = snapshot.shapes.iter().any(|shape| !shape.pod_affinity.is_empty() || !shape.topology_spread.is_empty());
         if !constrained && scene.pools.iter().all(is_unbounded) {
             let homeless: Vec<_> = queue.difference(&again).filter(|pod| planned.contains(pod)).collect();

@@ -229,8 +229,9 @@ pub(super) fn any_scene() -> impl Strategy<Value = Scene> {
                         daemon.requests.cpu = 100;
                         daemon.requests.memory = 128 << 20;
                         daemon.preferred_affinity.clear();
-                        // Where a daemon runs is told by instance type, not by zone or capacity type: what it takes is reserved on machines to come, too, that
-                        // it stays out of.
+                        // Where a daemon runs is told by instance type, not by zone or capacity
+                        // type: what it takes is reserved on machines to come, too, that it stays
+                        // out of.
                         let by_type = |need: &Requirement| {
                             need.key.starts_with("example.com") || need.key == "team"
                         };
