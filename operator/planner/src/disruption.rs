@@ -14,6 +14,7 @@ mod drift;
 mod emptiness;
 mod evaluation;
 mod merging;
+mod pod_size;
 mod price_floor;
 mod rehearsal;
 mod removing;
@@ -50,7 +51,8 @@ use crate::solver::Solver;
 use crate::topology::Counts;
 use balanced::Totals;
 use budgets::Budgets;
-use candidates::Node;
+use candidates::{Node, receivers};
+use pod_size::capacity;
 use price_floor::PriceFloor;
 use rehearsal::{Arrival, Evicted};
 use rescheduling::Moves;
@@ -438,22 +440,6 @@ impl<'p, 'a> Pass<'p, 'a> {
         self.receiving[node.index] || self.keeping[node.index]
     }
 
-    /// What share of all CPU and memory a pod asks for, in billionths of each.
-    fn size(&self, pod: usize) -> u64 {
-        let shape = self.problem.snapshot.pods[pod].shape.0 as usize;
-        let requests = &self.problem.shapes[shape].requests;
-        let share = |amount: i64, all: i64| {
-            i128::from(amount.max(0)) * 1_000_000_000 / i128::from(all.max(1))
-        };
-        let size = share(requests[0], self.capacity.0) + share(requests[1], self.capacity.1);
-        u64::try_from(size).unwrap_or(u64::MAX)
-    }
-
-    fn size_class(&self, pod: usize) -> u32 {
-        let snapshot = self.problem.snapshot;
-        size_class(&snapshot.shapes[snapshot.pods[pod].shape.0 as usize].requests)
-    }
-
     /// Whether a command has the node already.
     fn is_going(&self, node: &Node) -> bool {
         self.solver.is_closed(node.index)
@@ -492,32 +478,4 @@ impl<'p, 'a> Pass<'p, 'a> {
         plan.report.node_pools.sort_by(|a, b| a.name.cmp(&b.name));
         plan
     }
-}
-
-/// The CPU and memory of all machines.
-fn capacity(snapshot: &Snapshot) -> (i64, i64) {
-    let all = snapshot.nodes.iter().map(|node| &node.allocatable);
-    all.fold((0, 0), |(cpu, memory), node| {
-        (cpu.saturating_add(node.cpu), memory.saturating_add(node.memory))
-    })
-}
-
-/// The machines in the order in which they receive pods: first those that stay anyway, then the
-/// nodes that have least to gain from going, so that what is left over gathers where most can be
-/// saved. Machines that will be replaced for drift come late, those that are still starting last.
-fn receivers(problem: &Problem<'_>, nodes: &[Node]) -> Vec<usize> {
-    let mut ratio = vec![-1.0; problem.snapshot.nodes.len()];
-    for node in nodes {
-        ratio[node.index] = node.savings_ratio();
-    }
-    let rank = |machine: usize| {
-        let node = &problem.snapshot.nodes[machine];
-        let drifted = node.claim.as_ref().is_some_and(|claim| claim.drifted.is_some());
-        (node.phase != NodePhase::Initialized, drifted)
-    };
-    let mut order = problem.machines.order.clone();
-    order.sort_by(|&a, &b| {
-        rank(a).cmp(&rank(b)).then(ratio[a].total_cmp(&ratio[b])).then(a.cmp(&b))
-    });
-    order
 }

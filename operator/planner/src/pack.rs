@@ -24,14 +24,13 @@ mod loads;
 mod rehearsal;
 mod relocate;
 mod repack;
+mod turn;
 mod values;
-
-use std::cmp::Reverse;
 
 use fixedbitset::FixedBitSet;
 
 use crate::Cancel;
-use crate::compile::{Problem, add_times, take_times};
+use crate::compile::{add_times, take_times};
 use crate::demands::{Demand, LaunchOption};
 use crate::limits::Limits;
 use crate::machine_specs::SpecId;
@@ -41,6 +40,7 @@ use columns::Candidate;
 use constrained::Placing;
 use loads::{Load, Part, cheapest_load, fill_load};
 
+use turn::turn;
 use values::Valuation;
 
 pub(crate) use bins::Bins;
@@ -244,25 +244,6 @@ fn place_constrained(
     }
     solver.unplaced.clear();
     waiting
-}
-
-/// When a demand's turn is among those that are placed first, the least coming first.
-fn turn(
-    problem: &Problem<'_>,
-    demand: &Demand,
-    strategy: Strategy,
-    index: usize,
-) -> impl Ord + use<> {
-    let shape = &problem.shapes[demand.shape];
-    let fills = strategy == Strategy::Fill;
-    // Karpenter's way fills a machine as long as there is a larger type: who comes before those
-    // that need a host each leaves none of these full.
-    let rank = problem.rules.rank(demand.shape, fills);
-    // Pods that want a host each decide how many machines there are; the others fill these.
-    let alone = problem.rules.one_per_host(demand.shape, 0);
-    // Of pods with claims those that take the most devices come first: few machines have so many.
-    let devices = if fills { 0 } else { shape.devices };
-    (!shape.has_claims, rank, !alone, Reverse(devices), index)
 }
 
 /// Puts pods on machines that the plan opens anyway, as far as these get no dearer by it (with

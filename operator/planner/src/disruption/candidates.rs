@@ -184,3 +184,23 @@ pub(super) fn by_savings<'n>(nodes: impl Iterator<Item = &'n Node>) -> Vec<&'n N
     });
     sorted
 }
+
+/// The machines in the order in which they receive pods: first those that stay anyway, then the
+/// nodes that have least to gain from going, so that what is left over gathers where most can be
+/// saved. Machines that will be replaced for drift come late, those that are still starting last.
+pub(super) fn receivers(problem: &Problem<'_>, nodes: &[Node]) -> Vec<usize> {
+    let mut ratio = vec![-1.0; problem.snapshot.nodes.len()];
+    for node in nodes {
+        ratio[node.index] = node.savings_ratio();
+    }
+    let rank = |machine: usize| {
+        let node = &problem.snapshot.nodes[machine];
+        let drifted = node.claim.as_ref().is_some_and(|claim| claim.drifted.is_some());
+        (node.phase != NodePhase::Initialized, drifted)
+    };
+    let mut order = problem.machines.order.clone();
+    order.sort_by(|&a, &b| {
+        rank(a).cmp(&rank(b)).then(ratio[a].total_cmp(&ratio[b])).then(a.cmp(&b))
+    });
+    order
+}
