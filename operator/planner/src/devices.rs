@@ -1,7 +1,7 @@
 //! Devices for the claims of pods (dynamic resource allocation). See docs/src/design/dra.md.
 //!
 //! A [`Table`] is what the snapshot says, as dense tables; a [`State`] what is left of it while a
-//! plan is made. Pods with claims are placed one at a time, before all others ([`placing`]).
+//! plan is made. Pods with claims are placed one at a time, before all others ([`crate::pack`]).
 
 mod bindings;
 mod narrowing;
