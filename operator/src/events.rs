@@ -26,6 +26,7 @@ pub use self::publisher::{BURST, PER_SECOND, Publisher};
 use self::queue::{Limits, Queue};
 pub use self::reason::Reason;
 use crate::clock::Clock;
+use crate::metrics::declare::Declared;
 use crate::metrics::exposition::{Exposed, Exposition, Gone, LabelText, Number, Type};
 use crate::text::truncate;
 
@@ -239,17 +240,20 @@ impl Recorder {
     }
 }
 
-/// Name and help of what is exposed about events, without the ending of counters.
-const METRICS: [(&str, &str); 2] = [
-    (
-        "tenon_events",
-        "Number of events, by result: published, refused by the API server, or dropped",
-    ),
-    ("tenon_events_waiting", "Number of events that wait to be published"),
-];
+const PUBLISHED: Declared = Declared {
+    name: "tenon_events_total",
+    labels: &["result"],
+    help: "Number of events, by result: published, refused by the API server, or dropped",
+};
+const WAITING: Declared = Declared {
+    name: "tenon_events_waiting",
+    labels: &[],
+    help: "Number of events that wait to be published",
+};
 
-/// The names of these metrics.
-pub const METRIC_NAMES: [&str; 2] = ["tenon_events_total", "tenon_events_waiting"];
+/// What is exposed about events.
+#[cfg(test)]
+pub(crate) const DECLARED: [Declared; 2] = [PUBLISHED, WAITING];
 
 impl Exposed for Recorder {
     fn expose(&self, out: &mut Exposition<'_>) -> Result<(), Gone> {
@@ -257,8 +261,8 @@ impl Exposed for Recorder {
             let queue = self.shared.queue.lock();
             (queue.counts(), u64::try_from(queue.len()).unwrap_or(u64::MAX))
         };
-        let [(total, total_help), (now, now_help)] = METRICS;
-        out.family(total, Type::Counter, total_help);
+        let total = PUBLISHED.name.trim_end_matches("_total");
+        out.family(total, Type::Counter, PUBLISHED.help);
         let (taken, refused) = (counts.taken, counts.refused);
         for (result, count) in
             [("published", taken), ("refused", refused), ("dropped", counts.dropped)]
@@ -267,8 +271,8 @@ impl Exposed for Recorder {
             labels.push("result", result);
             out.sample(total, "_total", &labels, Number::Count(count));
         }
-        out.family(now, Type::Gauge, now_help);
-        out.sample(now, "", &LabelText::default(), Number::Count(waiting));
+        out.family(WAITING.name, Type::Gauge, WAITING.help);
+        out.sample(WAITING.name, "", &LabelText::default(), Number::Count(waiting));
         out.rest()
     }
 }

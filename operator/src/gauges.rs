@@ -16,6 +16,7 @@ use tenon_crds::labels;
 use tenon_planner::resources::Resources;
 
 use crate::clock::Clock;
+use crate::metrics::declare::Declared;
 use crate::metrics::exposition::{Exposed, Exposition, Gone, LabelText, Number, Type};
 use crate::metrics::family::Live;
 use crate::state::State;
@@ -26,55 +27,108 @@ use tenon_state::wire::{Node, created_at};
 /// Objects that are looked at while the state is locked once.
 const PAGE: usize = 200;
 
-/// Name and help of each gauge.
-const GAUGES: [(&str, &str); 13] = [
-    ("karpenter_cluster_state_synced", "1 when the cluster's state is complete"),
-    (
-        "karpenter_cluster_state_unsynced_time_seconds",
-        "Time for which the cluster's state has been incomplete",
-    ),
-    ("karpenter_cluster_state_node_count", "Number of nodes in the cluster's state"),
-    (
-        "karpenter_cluster_utilization_percent",
-        "Share of the nodes' resources that their pods \
-         request",
-    ),
-    ("karpenter_nodepools_usage", "Total resources of the nodes of a nodepool"),
-    ("karpenter_nodepools_limit", "Limit of the total resources of the nodes of a nodepool"),
-    ("karpenter_nodes_allocatable", "Allocatable resources of a node"),
-    ("karpenter_nodes_system_overhead", "Resources that a node reserves for the system"),
-    ("karpenter_nodes_total_pod_requests", "Requests of the pods of a node"),
-    ("karpenter_nodes_total_daemon_requests", "Requests of the daemons of a node"),
-    ("karpenter_nodes_current_lifetime_seconds", "Age of a node"),
-    ("karpenter_nodes_total_pod_limits", "Limits of the pods of a node"),
-    ("karpenter_nodes_total_daemon_limits", "Limits of the daemons of a node"),
+/// Labels of what a node has of a resource; the well-known ones are named by the part of their key
+/// after the slash.
+const OF_RESOURCE: &[&str] = &[
+    "node_name",
+    "nodepool",
+    "managed",
+    "zone",
+    "zone_id",
+    "region",
+    "instance_type",
+    "arch",
+    "os",
+    "capacity_type",
+    "resource_type",
 ];
 
-/// Where each of them stands in [`GAUGES`].
-const SYNCED: usize = 0;
-const UNSYNCED: usize = 1;
-const NODE_COUNT: usize = 2;
-const UTILIZATION: usize = 3;
-const USAGE: usize = 4;
-const LIMIT: usize = 5;
-const ALLOCATABLE: usize = 6;
-const OVERHEAD: usize = 7;
-const POD_REQUESTS: usize = 8;
-const DAEMON_REQUESTS: usize = 9;
-const LIFETIME: usize = 10;
-const POD_LIMITS: usize = 11;
-const DAEMON_LIMITS: usize = 12;
+/// Those of a node itself.
+const OF_NODE: &[&str] = OF_RESOURCE.split_at(OF_RESOURCE.len() - 1).0;
 
-/// The names of the gauges.
-pub const NAMES: [&str; GAUGES.len()] = {
-    let mut names = [""; GAUGES.len()];
-    let mut index = 0;
-    while index < GAUGES.len() {
-        names[index] = GAUGES[index].0;
-        index += 1;
-    }
-    names
+const SYNCED: Declared = Declared {
+    name: "karpenter_cluster_state_synced",
+    labels: &[],
+    help: "1 when the cluster's state is complete",
 };
+const UNSYNCED: Declared = Declared {
+    name: "karpenter_cluster_state_unsynced_time_seconds",
+    labels: &[],
+    help: "Time for which the cluster's state has been incomplete",
+};
+const NODE_COUNT: Declared = Declared {
+    name: "karpenter_cluster_state_node_count",
+    labels: &[],
+    help: "Number of nodes in the cluster's state",
+};
+const UTILIZATION: Declared = Declared {
+    name: "karpenter_cluster_utilization_percent",
+    labels: &["resource_type"],
+    help: "Share of the nodes' resources that their pods request",
+};
+const USAGE: Declared = Declared {
+    name: "karpenter_nodepools_usage",
+    labels: &["resource_type", "nodepool"],
+    help: "Total resources of the nodes of a nodepool",
+};
+const LIMIT: Declared = Declared {
+    name: "karpenter_nodepools_limit",
+    labels: &["resource_type", "nodepool"],
+    help: "Limit of the total resources of the nodes of a nodepool",
+};
+const ALLOCATABLE: Declared = Declared {
+    name: "karpenter_nodes_allocatable",
+    labels: OF_RESOURCE,
+    help: "Allocatable resources of a node",
+};
+const OVERHEAD: Declared = Declared {
+    name: "karpenter_nodes_system_overhead",
+    labels: OF_RESOURCE,
+    help: "Resources that a node reserves for the system",
+};
+const POD_REQUESTS: Declared = Declared {
+    name: "karpenter_nodes_total_pod_requests",
+    labels: OF_RESOURCE,
+    help: "Requests of the pods of a node",
+};
+const DAEMON_REQUESTS: Declared = Declared {
+    name: "karpenter_nodes_total_daemon_requests",
+    labels: OF_RESOURCE,
+    help: "Requests of the daemons of a node",
+};
+const LIFETIME: Declared = Declared {
+    name: "karpenter_nodes_current_lifetime_seconds",
+    labels: OF_NODE,
+    help: "Age of a node",
+};
+const POD_LIMITS: Declared = Declared {
+    name: "karpenter_nodes_total_pod_limits",
+    labels: OF_RESOURCE,
+    help: "Limits of the pods of a node",
+};
+const DAEMON_LIMITS: Declared = Declared {
+    name: "karpenter_nodes_total_daemon_limits",
+    labels: OF_RESOURCE,
+    help: "Limits of the daemons of a node",
+};
+
+/// All of them.
+#[cfg(test)]
+pub(crate) const DECLARED: [Declared; 13] = [
+    SYNCED,
+    UNSYNCED,
+    NODE_COUNT,
+    UTILIZATION,
+    USAGE,
+    LIMIT,
+    ALLOCATABLE,
+    OVERHEAD,
+    POD_REQUESTS,
+    DAEMON_REQUESTS,
+    LIFETIME,
+    POD_LIMITS,
+    DAEMON_LIMITS,
+];
 
 /// Computes the gauges.
 #[derive(Debug)]
@@ -103,7 +157,7 @@ impl Gauges {
     /// Writes the amounts that nodes have in one respect.
     fn amounts(
         &self,
-        gauge: usize,
+        gauge: Declared,
         nodes: &[Arc<Node>],
         out: &mut Exposition<'_>,
         amounts: impl Fn(&Cluster, &Node) -> Resources,
@@ -220,17 +274,17 @@ impl Gauges {
 
 /// A gauge that is being written: what it is has to be said before its first sample.
 struct Family {
-    gauge: usize,
+    gauge: Declared,
     begun: bool,
 }
 
 impl Family {
-    fn new(gauge: usize) -> Self {
+    fn new(gauge: Declared) -> Self {
         Self { gauge, begun: false }
     }
 
     fn add(&mut self, labels: &LabelText, value: f64, out: &mut Exposition<'_>) {
-        let (name, help) = GAUGES[self.gauge];
+        let Declared { name, help, .. } = self.gauge;
         if !std::mem::replace(&mut self.begun, true) {
             out.family(name, Type::Gauge, help);
         }
@@ -333,9 +387,11 @@ fn base(resource: &str, amount: i64) -> f64 {
 mod tests {
     use serde_json::json;
     use tenon_crds::labels::LabelRules;
+    use tenon_state::node_class;
 
     use super::*;
     use crate::metrics::Metrics;
+    use crate::metrics::declare::assert_exposed_as_declared;
     use crate::state::change::{Change, Object};
 
     #[tokio::test(start_paused = true)]
@@ -366,5 +422,47 @@ mod tests {
         ] {
             assert!(text.lines().any(|got| got == line), "no line {line} in\n{text}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_gauges_have_the_labels_that_are_declared() {
+        let mut cluster = Cluster::new(&[node_class::EC2], LabelRules::aws());
+        let node = serde_json::from_value(json!({
+            "metadata": {"name": "n", "labels": {"karpenter.sh/nodepool": "p"}},
+            "status": {"capacity": {"cpu": "4"}, "allocatable": {"cpu": "3500m"}},
+        }));
+        cluster.apply(Change::Applied(Object::Node(Box::new(node.unwrap()))));
+        let pool = serde_json::from_value(json!({
+            "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "p"},
+            "spec": {
+                "limits": {"cpu": "10"},
+                "template": {"spec": {
+                    "requirements": [],
+                    "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "c"},
+                }},
+            },
+        }));
+        cluster.apply(Change::Applied(Object::NodePool(Box::new(pool.unwrap()))));
+        for (name, kind) in [("web", "ReplicaSet"), ("agent", "DaemonSet")] {
+            let cpu = json!({"cpu": "1"});
+            let pod = serde_json::from_value(json!({
+                "metadata": {
+                    "namespace": "default", "name": name, "uid": name,
+                    "ownerReferences": [
+                        {"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": "o", "controller": true},
+                    ],
+                },
+                "spec": {
+                    "nodeName": "n",
+                    "containers": [{"name": "c", "resources": {"requests": cpu, "limits": cpu}}],
+                },
+                "status": {"phase": "Running"},
+            }));
+            cluster.apply(Change::Applied(Object::Pod(Box::new(pod.unwrap()))));
+        }
+        let (state, _task) = State::new(cluster);
+        let metrics = Metrics::new();
+        metrics.expose(Arc::new(Gauges::new(state, Clock::anchored(Timestamp::UNIX_EPOCH))));
+        assert_exposed_as_declared(&metrics.encode().unwrap(), &DECLARED);
     }
 }

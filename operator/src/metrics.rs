@@ -1,12 +1,13 @@
 //! Counters, histograms and summaries of the operator, under upstream's names.
 //!
-//! [`Metrics`] owns the registry. Parts that measure something ask it for a family once
-//! ([`Metrics::counters`], …), with the names of the labels, and count by the values of the labels.
-//! What all parts share stands as a field in [`Core`], which `Metrics` derefs to. Gauges that
-//! follow from state are not stored: they are computed when scraped ([`Metrics::expose`]). Series
-//! of NodePools and NodeClasses that are gone are forgotten ([`family`]).
+//! [`Metrics`] owns the registry. Parts that measure something declare their families
+//! ([`declare`]) and count by the values of the labels. What several parts share stands as a field
+//! in [`Core`], which `Metrics` derefs to. Gauges that follow from state are not stored: they are
+//! computed when scraped ([`Metrics::expose`]). Series of NodePools and NodeClasses that are gone
+//! are forgotten ([`family`]).
 
 mod core;
+pub mod declare;
 pub mod exposition;
 pub mod family;
 pub mod pods;
@@ -16,7 +17,7 @@ pub mod summary;
 pub mod transitions;
 pub mod underway;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -25,12 +26,15 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::Registry as Collectors;
 use tokio::time::Instant;
 
 pub use self::core::Core;
-use self::exposition::{Exposed, Exposition, Gone};
+use self::exposition::{Exposed, Exposition, Gone, Type};
 use self::family::{AnyFamily, Counter, Family, Gauge, Histogram, Key, Live, Value};
+use self::pods::Tracker;
+use self::queues::QueueMetrics;
+use self::transitions::Transitions;
 
 /// Buckets of durations in seconds (upstream's).
 pub const DURATION_BUCKETS: &[f64] = &[
@@ -104,20 +108,21 @@ impl<const N: usize> Histograms<N> {
 
 type LiveNow = Arc<dyn Fn() -> Option<Live> + Send + Sync>;
 
-/// All that is exposed, and the names of the families: those without series are not exposed.
+/// All that is exposed, and the labels of the families by name: those without series are not
+/// exposed.
 #[derive(Default)]
 struct Families {
     families: Vec<Arc<dyn AnyFamily>>,
-    names: BTreeSet<String>,
+    labels: BTreeMap<String, Vec<&'static str>>,
     exposed: Vec<Arc<dyn Exposed>>,
-    collectors: Registry,
+    collectors: Collectors,
     live: Option<LiveNow>,
     swept: Option<Instant>,
 }
 
 impl Debug for Families {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Families").field("names", &self.names).finish_non_exhaustive()
+        f.debug_struct("Families").field("labels", &self.labels).finish_non_exhaustive()
     }
 }
 
@@ -138,11 +143,88 @@ fn sweep(registry: &Mutex<Families>) {
     }
 }
 
-/// Handle to the registry; clones share it.
+/// Where families are registered. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Registry(Arc<Mutex<Families>>);
+
+impl AsRef<Self> for Registry {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
+/// Registering a family: `name` is the full name as it is exposed, `labels` are the names of its
+/// labels. [`families!`](declare::families) calls these.
+impl Registry {
+    /// A family of counters, whose names end in `_total`.
+    pub fn counters<const N: usize>(
+        &self,
+        name: &str,
+        help: &'static str,
+        labels: [&'static str; N],
+    ) -> Counters<N> {
+        Counters(self.family(name, help, &labels, |_| Counter::default(), &[]))
+    }
+
+    /// A family of gauges.
+    pub fn gauges<const N: usize>(
+        &self,
+        name: &str,
+        help: &'static str,
+        labels: [&'static str; N],
+    ) -> Gauges<N> {
+        Gauges(self.family(name, help, &labels, |_| Gauge::default(), &[]))
+    }
+
+    /// A family of histograms, whose names say the unit.
+    pub fn histograms<const N: usize>(
+        &self,
+        name: &str,
+        help: &'static str,
+        labels: [&'static str; N],
+        buckets: &'static [f64],
+    ) -> Histograms<N> {
+        Histograms(self.family(name, help, &labels, Histogram::new, buckets))
+    }
+
+    fn family<K: Key, V: Value>(
+        &self,
+        name: &str,
+        help: &'static str,
+        labels: &[&'static str],
+        make: fn(&'static [f64]) -> V,
+        buckets: &'static [f64],
+    ) -> Arc<Family<K, V>> {
+        // OpenMetrics appends the ending of counters to the samples, not to the family's name.
+        let base = match V::TYPE {
+            Type::Counter => name.strip_suffix("_total").unwrap_or(name),
+            _ => name,
+        };
+        let family = Arc::new(Family::new(base, help, labels, make, buckets));
+        let mut registry = self.0.lock();
+        registry.labels.insert(name.to_owned(), labels.to_vec());
+        registry.families.push(Arc::clone(&family) as _);
+        family
+    }
+}
+
+/// Handle to all metrics; clones share them.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    registry: Arc<Mutex<Families>>,
+    registry: Registry,
     core: Arc<Core>,
+    /// Pods that wait.
+    pub pods: Tracker,
+    /// How the conditions of objects change.
+    pub transitions: Transitions,
+    /// What work queues count.
+    pub queues: QueueMetrics,
+}
+
+impl AsRef<Registry> for Metrics {
+    fn as_ref(&self) -> &Registry {
+        &self.registry
+    }
 }
 
 impl Deref for Metrics {
@@ -160,79 +242,49 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// An empty registry with the shared families.
+    /// A registry with the shared families.
     pub fn new() -> Self {
-        let registry = Arc::new(Mutex::new(Families::default()));
+        let registry = Registry::default();
         let core = Arc::new(Core::new(&registry));
         let commit = option_env!("TENON_COMMIT").unwrap_or("unknown");
         // The label is Go's; dashboards group by it.
         let labels = [env!("CARGO_PKG_VERSION"), "none", std::env::consts::ARCH, commit];
         core.build_info.set(labels, 1.0);
-        Self { registry, core }
-    }
-
-    /// A family of counters. `name` is the full name without `_total`, which is appended.
-    pub fn counters<const N: usize>(
-        &self,
-        name: &'static str,
-        help: &'static str,
-        names: [&'static str; N],
-    ) -> Counters<N> {
-        counters(&self.registry, name, help, names)
-    }
-
-    /// A family of gauges. `name` is the full name.
-    pub fn gauges<const N: usize>(
-        &self,
-        name: &'static str,
-        help: &'static str,
-        names: [&'static str; N],
-    ) -> Gauges<N> {
-        gauges(&self.registry, name, help, names)
-    }
-
-    /// A family of histograms. `name` is the full name, with its unit.
-    pub fn histograms<const N: usize>(
-        &self,
-        name: &'static str,
-        help: &'static str,
-        names: [&'static str; N],
-        buckets: &'static [f64],
-    ) -> Histograms<N> {
-        histograms(&self.registry, name, help, names, buckets)
+        let (transitions, queues) = (Transitions::new(&registry), QueueMetrics::new(&registry));
+        Self { registry, core, pods: Tracker::default(), transitions, queues }
     }
 
     /// Adds something small that is computed at each scrape.
     pub fn collector(&self, collector: Box<dyn Collector>) {
-        self.registry.lock().collectors.register_collector(collector);
+        self.registry.0.lock().collectors.register_collector(collector);
     }
 
     /// Adds something that is computed at each scrape, however large.
     pub fn expose(&self, exposed: Arc<dyn Exposed>) {
-        self.registry.lock().exposed.push(exposed);
+        self.registry.0.lock().exposed.push(exposed);
     }
 
     /// From now on series of what `live` does not name are forgotten after a while
     /// ([`family::KEPT`]). It is asked at scrapes, at most once a minute, and answers `None` as
     /// long as it does not know.
     pub fn forget_all_but(&self, live: impl Fn() -> Option<Live> + Send + Sync + 'static) {
-        self.registry.lock().live = Some(Arc::new(live));
+        self.registry.0.lock().live = Some(Arc::new(live));
     }
 
-    /// The names of all families, as they are exposed once they have values. Those of what is
-    /// computed at each scrape are not among them.
-    pub fn names(&self) -> BTreeSet<String> {
-        self.registry.lock().names.clone()
+    /// The names of the labels of all families, by their full names. Those of what is computed at
+    /// each scrape are not among them.
+    pub fn labels(&self) -> BTreeMap<String, Vec<&'static str>> {
+        self.registry.0.lock().labels.clone()
     }
 
     /// Hands all metrics in the OpenMetrics text format to `sink`, piece by piece. No lock is held
     /// while it is called: it may wait for the scraper.
     pub fn write(&self, sink: &mut dyn FnMut(String) -> Result<(), Gone>) -> Result<(), Gone> {
-        sweep(&self.registry);
+        sweep(&self.registry.0);
         let mut out = Exposition::new(sink);
         let mut collected = String::new();
         let (families, exposed) = {
-            let registry = self.registry.lock();
+            let registry = self.registry.0.lock();
             // What can't be written is left out, and the rest is told.
             text::encode_registry(&mut collected, &registry.collectors).ok();
             (registry.families.clone(), registry.exposed.clone())
@@ -258,50 +310,6 @@ impl Metrics {
         })?;
         Ok(text)
     }
-}
-
-/// A new family. `suffix` is what the names of its samples have beyond `name`.
-fn family<K: Key, V: Value>(
-    registry: &Mutex<Families>,
-    (name, suffix): (&str, &str),
-    help: &'static str,
-    names: &[&'static str],
-    make: fn(&'static [f64]) -> V,
-    buckets: &'static [f64],
-) -> Arc<Family<K, V>> {
-    let family = Arc::new(Family::new(name, help, names, make, buckets));
-    let mut registry = registry.lock();
-    registry.names.insert(format!("{name}{suffix}"));
-    registry.families.push(Arc::clone(&family) as _);
-    family
-}
-
-fn counters<const N: usize>(
-    registry: &Mutex<Families>,
-    name: &'static str,
-    help: &'static str,
-    names: [&'static str; N],
-) -> Counters<N> {
-    Counters(family(registry, (name, "_total"), help, &names, |_| Counter::default(), &[]))
-}
-
-fn gauges<const N: usize>(
-    registry: &Mutex<Families>,
-    name: &'static str,
-    help: &'static str,
-    names: [&'static str; N],
-) -> Gauges<N> {
-    Gauges(family(registry, (name, ""), help, &names, |_| Gauge::default(), &[]))
-}
-
-fn histograms<const N: usize>(
-    registry: &Mutex<Families>,
-    name: &'static str,
-    help: &'static str,
-    names: [&'static str; N],
-    buckets: &'static [f64],
-) -> Histograms<N> {
-    Histograms(family(registry, (name, ""), help, &names, Histogram::new, buckets))
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use tracing::Span;
 use tracing::field::Empty;
 
 use super::error::{Kind, kind_of};
-use crate::metrics::{Counters, Histograms, Metrics};
+use crate::metrics::declare::families;
 use crate::traces::{fail, number, span};
 
 /// 0.01·1.5^k seconds: up to 22 seconds.
@@ -53,62 +53,32 @@ const RETRY_BUCKETS: &[f64] = &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0
 /// deadline was over.
 const NO_ANSWER: &str = "<error>";
 
-/// What calls to AWS are counted in. Labels are given in the order of the names in each comment.
-#[derive(Clone, Debug)]
-pub struct CallMetrics {
-    /// `aws_sdk_go_request_total{service,action,code}`
-    requests: Counters<3>,
-    /// `aws_sdk_go_request_duration_seconds{service,action,code}`
-    request_duration: Histograms<3>,
-    /// `aws_sdk_go_request_retry_count{service,action,code}`
-    retries: Histograms<3>,
-    /// `aws_sdk_go_request_attempt_total{service,action,code}`
-    attempts: Counters<3>,
-    /// `aws_sdk_go_request_attempt_duration_seconds{service,action,code}`
-    attempt_duration: Histograms<3>,
-    /// `tenon_aws_attempt_errors_total{service,action,error,throttled}`
-    errors: Counters<4>,
-}
-
-impl CallMetrics {
-    /// Registers the families.
-    pub fn new(metrics: &Metrics) -> Self {
-        const LABELS: [&str; 3] = ["service", "action", "code"];
-        Self {
-            requests: metrics.counters(
-                "aws_sdk_go_request",
-                "Number of requests to AWS, by the HTTP status of the last attempt",
-                LABELS,
-            ),
-            request_duration: metrics.histograms(
-                "aws_sdk_go_request_duration_seconds",
-                "Duration of requests to AWS, including all attempts",
-                LABELS,
-                LATENCY_BUCKETS,
-            ),
-            retries: metrics.histograms(
-                "aws_sdk_go_request_retry_count",
-                "Number of retries of requests to AWS",
-                LABELS,
-                RETRY_BUCKETS,
-            ),
-            attempts: metrics.counters(
-                "aws_sdk_go_request_attempt",
-                "Number of attempts of requests to AWS, by HTTP status",
-                LABELS,
-            ),
-            attempt_duration: metrics.histograms(
-                "aws_sdk_go_request_attempt_duration_seconds",
-                "Duration of single attempts of requests to AWS",
-                LABELS,
-                LATENCY_BUCKETS,
-            ),
-            errors: metrics.counters(
-                "tenon_aws_attempt_errors",
-                "Number of failed attempts, by AWS's error code and whether it means throttling",
-                ["service", "action", "error", "throttled"],
-            ),
-        }
+families! {
+    /// What calls to AWS are counted in.
+    #[derive(Clone, Debug)]
+    pub struct CallMetrics {
+        /// Number of requests to AWS, by the HTTP status of the last attempt
+        requests: counters("aws_sdk_go_request_total", ["service", "action", "code"]),
+        /// Duration of requests to AWS, including all attempts
+        request_duration: histograms(
+            "aws_sdk_go_request_duration_seconds", ["service", "action", "code"], LATENCY_BUCKETS,
+        ),
+        /// Number of retries of requests to AWS
+        retries: histograms(
+            "aws_sdk_go_request_retry_count", ["service", "action", "code"], RETRY_BUCKETS,
+        ),
+        /// Number of attempts of requests to AWS, by HTTP status
+        attempts: counters("aws_sdk_go_request_attempt_total", ["service", "action", "code"]),
+        /// Duration of single attempts of requests to AWS
+        attempt_duration: histograms(
+            "aws_sdk_go_request_attempt_duration_seconds",
+            ["service", "action", "code"],
+            LATENCY_BUCKETS,
+        ),
+        /// Number of failed attempts, by AWS's error code and whether it means throttling
+        errors: counters(
+            "tenon_aws_attempt_errors_total", ["service", "action", "error", "throttled"],
+        ),
     }
 }
 
@@ -264,6 +234,7 @@ mod tests {
     use aws_smithy_types::body::SdkBody;
 
     use super::*;
+    use crate::metrics::Metrics;
 
     fn answer(status: u16, body: &'static str) -> HttpResponse {
         HttpResponse::new(StatusCode::try_from(status).unwrap(), SdkBody::from(body))

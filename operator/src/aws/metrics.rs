@@ -11,9 +11,10 @@ use crate::clock::Clock;
 use crate::context::Context;
 use crate::gauges::conditions::of_classes;
 use crate::gauges::transitions::Observer;
+use crate::metrics::DURATION_BUCKETS;
+use crate::metrics::declare::families;
 use crate::metrics::exposition::{Exposed, Exposition, Gone};
 use crate::metrics::transitions::Kind;
-use crate::metrics::{Counters, DURATION_BUCKETS, Gauges, Histograms, Metrics};
 use crate::node_classes::NodeClasses;
 use crate::tasks::Tasks;
 
@@ -23,111 +24,61 @@ const BATCH_SIZES: &[f64] = &[
     600.0, 700.0, 800.0, 900.0, 1000.0,
 ];
 
-/// The families that the provider counts in. Labels are given in the order of the names in each
-/// comment.
-#[derive(Clone, Debug)]
-pub struct AwsMetrics {
-    /// `karpenter_cloudprovider_instance_launch_failures_total{zone,zone_id,capacity_type,reason}`
-    pub launch_failures: Counters<4>,
-    /// `karpenter_cloudprovider_instance_termination_failures_total{zone,zone_id}`
-    pub termination_failures: Counters<2>,
-    /// `karpenter_cloudprovider_batcher_batch_time_seconds{batcher}`
-    pub batch_time: Histograms<1>,
-    /// `karpenter_cloudprovider_batcher_batch_size{batcher}`
-    pub batch_size: Histograms<1>,
-    /// `karpenter_interruption_received_messages_total{message_type}`
-    pub received_messages: Counters<1>,
-    /// `karpenter_interruption_deleted_messages_total`
-    pub deleted_messages: Counters<0>,
-    /// `karpenter_interruption_message_queue_duration_seconds`
-    pub message_latency: Histograms<0>,
-    /// `karpenter_interruption_instance_status_unhealthy_total{category}`
-    pub unhealthy_instances: Counters<1>,
-    /// `karpenter_ec2nodeclasses_userdata_bytes{nodeclass}`
-    pub user_data_bytes: Gauges<1>,
-    /// `karpenter_cloudprovider_instance_type_cpu_cores{instance_type}`
-    pub type_cores: Gauges<1>,
-    /// `karpenter_cloudprovider_instance_type_memory_bytes{instance_type}`
-    pub type_memory: Gauges<1>,
-    /// `karpenter_cloudprovider_instance_type_offering_price_estimate{instance_type,capacity_type,zone}`
-    pub offering_price: Gauges<3>,
-    /// `karpenter_cloudprovider_instance_type_offering_available{instance_type,capacity_type,zone}`
-    pub offering_available: Gauges<3>,
-}
-
-impl AwsMetrics {
-    /// Registers the families.
-    pub fn new(metrics: &Metrics) -> Self {
-        Self {
-            launch_failures: metrics.counters(
-                "karpenter_cloudprovider_instance_launch_failures",
-                "Number of errors of CreateFleet, by offering and reason",
-                ["zone", "zone_id", "capacity_type", "reason"],
-            ),
-            termination_failures: metrics.counters(
-                "karpenter_cloudprovider_instance_termination_failures",
-                "Number of terminations that EC2 refused",
-                ["zone", "zone_id"],
-            ),
-            batch_time: metrics.histograms(
-                "karpenter_cloudprovider_batcher_batch_time_seconds",
-                "Time for which a batch of calls was open",
-                ["batcher"],
-                DURATION_BUCKETS,
-            ),
-            batch_size: metrics.histograms(
-                "karpenter_cloudprovider_batcher_batch_size",
-                "Number of calls in a batch",
-                ["batcher"],
-                BATCH_SIZES,
-            ),
-            received_messages: metrics.counters(
-                "karpenter_interruption_received_messages",
-                "Number of messages received from the interruption queue",
-                ["message_type"],
-            ),
-            deleted_messages: metrics.counters(
-                "karpenter_interruption_deleted_messages",
-                "Number of messages deleted from the interruption queue",
-                [],
-            ),
-            message_latency: metrics.histograms(
-                "karpenter_interruption_message_queue_duration_seconds",
-                "Time from the event until it is handled",
-                [],
-                DURATION_BUCKETS,
-            ),
-            unhealthy_instances: metrics.counters(
-                "karpenter_interruption_instance_status_unhealthy",
-                "Number of instances that failed status checks or have scheduled events",
-                ["category"],
-            ),
-            user_data_bytes: metrics.gauges(
-                "karpenter_ec2nodeclasses_userdata_bytes",
-                "Size of the user data of launch templates before base64",
-                ["nodeclass"],
-            ),
-            type_cores: metrics.gauges(
-                "karpenter_cloudprovider_instance_type_cpu_cores",
-                "Virtual CPUs of an instance type",
-                ["instance_type"],
-            ),
-            type_memory: metrics.gauges(
-                "karpenter_cloudprovider_instance_type_memory_bytes",
-                "Memory of an instance type",
-                ["instance_type"],
-            ),
-            offering_price: metrics.gauges(
-                "karpenter_cloudprovider_instance_type_offering_price_estimate",
-                "Price per hour in dollars",
-                ["instance_type", "capacity_type", "zone"],
-            ),
-            offering_available: metrics.gauges(
-                "karpenter_cloudprovider_instance_type_offering_available",
-                "Whether the offering is currently available",
-                ["instance_type", "capacity_type", "zone"],
-            ),
-        }
+families! {
+    /// What the provider counts.
+    #[derive(Clone, Debug)]
+    pub struct AwsMetrics {
+        /// Number of errors of CreateFleet, by offering and reason
+        pub launch_failures: counters(
+            "karpenter_cloudprovider_instance_launch_failures_total",
+            ["zone", "zone_id", "capacity_type", "reason"],
+        ),
+        /// Number of terminations that EC2 refused
+        pub termination_failures: counters(
+            "karpenter_cloudprovider_instance_termination_failures_total", ["zone", "zone_id"],
+        ),
+        /// Time for which a batch of calls was open
+        pub batch_time: histograms(
+            "karpenter_cloudprovider_batcher_batch_time_seconds", ["batcher"], DURATION_BUCKETS,
+        ),
+        /// Number of calls in a batch
+        pub batch_size: histograms(
+            "karpenter_cloudprovider_batcher_batch_size", ["batcher"], BATCH_SIZES,
+        ),
+        /// Number of messages received from the interruption queue
+        pub received_messages: counters(
+            "karpenter_interruption_received_messages_total", ["message_type"],
+        ),
+        /// Number of messages deleted from the interruption queue
+        pub deleted_messages: counters("karpenter_interruption_deleted_messages_total", []),
+        /// Time from the event until it is handled
+        pub message_latency: histograms(
+            "karpenter_interruption_message_queue_duration_seconds", [], DURATION_BUCKETS,
+        ),
+        /// Number of instances that failed status checks or have scheduled events
+        pub unhealthy_instances: counters(
+            "karpenter_interruption_instance_status_unhealthy_total", ["category"],
+        ),
+        /// Size of the user data of launch templates before base64
+        pub user_data_bytes: gauges("karpenter_ec2nodeclasses_userdata_bytes", ["nodeclass"]),
+        /// Virtual CPUs of an instance type
+        pub type_cores: gauges(
+            "karpenter_cloudprovider_instance_type_cpu_cores", ["instance_type"],
+        ),
+        /// Memory of an instance type
+        pub type_memory: gauges(
+            "karpenter_cloudprovider_instance_type_memory_bytes", ["instance_type"],
+        ),
+        /// Price per hour in dollars
+        pub offering_price: gauges(
+            "karpenter_cloudprovider_instance_type_offering_price_estimate",
+            ["instance_type", "capacity_type", "zone"],
+        ),
+        /// Whether the offering is currently available
+        pub offering_available: gauges(
+            "karpenter_cloudprovider_instance_type_offering_available",
+            ["instance_type", "capacity_type", "zone"],
+        ),
     }
 }
 
@@ -176,6 +127,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::metrics::Metrics;
 
     #[tokio::test(start_paused = true)]
     async fn the_conditions_of_an_ec2nodeclass_can_be_watched() {

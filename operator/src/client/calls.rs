@@ -17,7 +17,7 @@ use tracing::field::Empty;
 use super::Deadlines;
 use super::target::Target;
 use crate::liveness;
-use crate::metrics::{Counters, Histograms, Metrics};
+use crate::metrics::declare::families;
 use crate::traces::{fail, is_traced, span};
 
 /// 0.001·1.5^k seconds, as upstream has them; further ones up to the longest deadline.
@@ -52,32 +52,21 @@ const LATENCY_BUCKETS: &[f64] = &[
 /// In the place of a status where the API server did not answer, as client-go has it.
 const NO_ANSWER: &str = "<error>";
 
-/// What calls to the API server are counted in. Labels are given in the order of the names in each
-/// comment.
-#[derive(Clone, Debug)]
-pub struct CallMetrics {
-    /// `client_go_request_total{code,method,group,version,kind,subresource}`
-    requests: Counters<6>,
-    /// `client_go_request_duration_seconds{verb,group,version,kind,subresource}`
-    duration: Histograms<5>,
-}
-
-impl CallMetrics {
-    /// Registers the families.
-    pub fn new(metrics: &Metrics) -> Self {
-        Self {
-            requests: metrics.counters(
-                "client_go_request",
-                "Number of calls to the API server, by HTTP status",
-                ["code", "method", "group", "version", "kind", "subresource"],
-            ),
-            duration: metrics.histograms(
-                "client_go_request_duration_seconds",
-                "Duration of calls to the API server, until they were answered or watches started",
-                ["verb", "group", "version", "kind", "subresource"],
-                LATENCY_BUCKETS,
-            ),
-        }
+families! {
+    /// What calls to the API server are counted in.
+    #[derive(Clone, Debug)]
+    pub struct CallMetrics {
+        /// Number of calls to the API server, by HTTP status
+        requests: counters(
+            "client_go_request_total",
+            ["code", "method", "group", "version", "kind", "subresource"],
+        ),
+        /// Duration of calls to the API server, until they were answered or watches started
+        duration: histograms(
+            "client_go_request_duration_seconds",
+            ["verb", "group", "version", "kind", "subresource"],
+            LATENCY_BUCKETS,
+        ),
     }
 }
 

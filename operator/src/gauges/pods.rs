@@ -11,6 +11,7 @@ use tenon_state::wire::Node;
 
 use crate::clock::Clock;
 use crate::metrics::Metrics;
+use crate::metrics::declare::Declared;
 use crate::metrics::exposition::{Exposed, Exposition, Gone, LabelText, Number, Type};
 use crate::metrics::pods::Tracker;
 use crate::state::State;
@@ -21,35 +22,55 @@ use crate::state::pod::Pod;
 /// Objects that are looked at while the state is locked once.
 const PAGE: usize = 200;
 
-/// Name and help of each gauge.
-const GAUGES: [(&str, &str); 6] = [
-    ("karpenter_pods_state", "Pods that have not terminated, each 1"),
-    ("karpenter_pods_unbound_time_seconds", "Age of pods that are not bound"),
-    ("karpenter_pods_unstarted_time_seconds", "Age of pods that do not run"),
-    (
-        "karpenter_pods_provisioning_unbound_time_seconds",
-        "Time since a plan first had a place for pods that are not bound",
-    ),
-    (
-        "karpenter_pods_provisioning_unstarted_time_seconds",
-        "Time since a plan first had a place for pods that do not run",
-    ),
-    (
-        "karpenter_pods_provisioning_scheduling_undecided_time_seconds",
-        "Time since pods were first seen that no plan has decided on",
-    ),
-];
-
-/// The names of the gauges.
-pub const NAMES: [&str; GAUGES.len()] = {
-    let mut names = [""; GAUGES.len()];
-    let mut index = 0;
-    while index < GAUGES.len() {
-        names[index] = GAUGES[index].0;
-        index += 1;
-    }
-    names
+const STATE: Declared = Declared {
+    name: "karpenter_pods_state",
+    labels: &[
+        "name",
+        "namespace",
+        "owner",
+        "node",
+        "scheduled",
+        "nodepool",
+        "zone",
+        "arch",
+        "capacity_type",
+        "instance_type",
+        "phase",
+        "ready",
+        "managed",
+    ],
+    help: "Pods that have not terminated, each 1",
 };
+const UNBOUND: Declared = Declared {
+    name: "karpenter_pods_unbound_time_seconds",
+    labels: &["name", "namespace", "dynamic_resources"],
+    help: "Age of pods that are not bound",
+};
+const UNSTARTED: Declared = Declared {
+    name: "karpenter_pods_unstarted_time_seconds",
+    labels: &["name", "namespace"],
+    help: "Age of pods that do not run",
+};
+const PROVISIONING_UNBOUND: Declared = Declared {
+    name: "karpenter_pods_provisioning_unbound_time_seconds",
+    labels: &["name", "namespace", "dynamic_resources"],
+    help: "Time since a plan first had a place for pods that are not bound",
+};
+const PROVISIONING_UNSTARTED: Declared = Declared {
+    name: "karpenter_pods_provisioning_unstarted_time_seconds",
+    labels: &["name", "namespace"],
+    help: "Time since a plan first had a place for pods that do not run",
+};
+const UNDECIDED: Declared = Declared {
+    name: "karpenter_pods_provisioning_scheduling_undecided_time_seconds",
+    labels: &["name", "namespace"],
+    help: "Time since pods were first seen that no plan has decided on",
+};
+
+/// All of them.
+#[cfg(test)]
+pub(crate) const DECLARED: [Declared; 6] =
+    [STATE, UNBOUND, UNSTARTED, PROVISIONING_UNBOUND, PROVISIONING_UNSTARTED, UNDECIDED];
 
 /// Observes pods from now on.
 pub fn observe(state: &State, metrics: Metrics, clock: Clock) {
@@ -101,13 +122,12 @@ impl Pods {
     /// and `labels` adds to those of its name.
     fn of_pods(
         &self,
-        gauge: usize,
+        Declared { name, help, .. }: Declared,
         keys: &[ObjectKey],
         out: &mut Exposition<'_>,
         sample: impl Fn(&Cluster, &ObjectKey, &Pod, &mut LabelText) -> Option<f64>,
     ) -> Result<(), Gone> {
-        let ((name, help), mut begun) = (GAUGES[gauge], false);
-        let mut labels = LabelText::default();
+        let (mut begun, mut labels) = (false, LabelText::default());
         for page in keys.chunks(PAGE) {
             {
                 let state = self.state.read();
@@ -130,7 +150,7 @@ impl Pods {
 
     /// Writes the state of all pods: node by node, then of those that are on no node that is known.
     fn states(&self, out: &mut Exposition<'_>) -> Result<(), Gone> {
-        let (name, help) = GAUGES[0];
+        let Declared { name, help, .. } = STATE;
         let (nodes, others) = {
             let state = self.state.read();
             let nodes: Vec<Arc<Node>> = state.nodes().cloned().collect();
@@ -186,17 +206,19 @@ impl Exposed for Pods {
             labels.push("dynamic_resources", if uses_claims(pod) { "true" } else { "false" });
         };
         let known = |key: &ObjectKey| self.tracker.get(key);
-        self.of_pods(1, &pending, out, |_, _, pod, labels| {
+        self.of_pods(UNBOUND, &pending, out, |_, _, pod, labels| {
             dynamic(pod, labels);
             pod.node.is_none().then(|| age(pod.created_at))
         })?;
-        self.of_pods(2, &pending, out, |_, _, pod, _| Some(age(pod.created_at)))?;
-        self.of_pods(3, &pending, out, |_, key, pod, labels| {
+        self.of_pods(UNSTARTED, &pending, out, |_, _, pod, _| Some(age(pod.created_at)))?;
+        self.of_pods(PROVISIONING_UNBOUND, &pending, out, |_, key, pod, labels| {
             dynamic(pod, labels);
             pod.node.is_none().then(|| known(key)?.placed.map(age)).flatten()
         })?;
-        self.of_pods(4, &pending, out, |_, key, _, _| known(key)?.placed.map(age))?;
-        self.of_pods(5, &pending, out, |_, key, pod, _| {
+        self.of_pods(PROVISIONING_UNSTARTED, &pending, out, |_, key, _, _| {
+            known(key)?.placed.map(age)
+        })?;
+        self.of_pods(UNDECIDED, &pending, out, |_, key, pod, _| {
             let waiting = known(key).filter(|it| !it.decided && pod.node.is_none())?;
             Some(age(waiting.seen))
         })
@@ -243,6 +265,7 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
+    use crate::metrics::declare::assert_exposed_as_declared;
     use crate::metrics::pods::decided;
     use crate::state::change::{Change, Object};
     use crate::testing;
@@ -276,6 +299,8 @@ mod tests {
         advance(Duration::from_secs(2)).await;
         state.apply(pod(1, None, "Pending", &refused)).await;
         advance(Duration::from_secs(3)).await;
+        let waiting = [STATE, UNBOUND, UNSTARTED, UNDECIDED];
+        assert_exposed_as_declared(&metrics.encode().unwrap(), &waiting);
         let names = r#"name="a",namespace="default""#;
         let seconds = "_time_seconds";
         assert_eq!(
@@ -301,6 +326,8 @@ mod tests {
         let plan = Plan { nominations, ..Plan::default() };
         decided(&metrics, &plan, clock.now());
         advance(Duration::from_secs(1)).await;
+        let placed = [PROVISIONING_UNBOUND, PROVISIONING_UNSTARTED];
+        assert_exposed_as_declared(&metrics.encode().unwrap(), &placed);
         assert_eq!(
             lines(&metrics, "karpenter_pods_provisioning"),
             [

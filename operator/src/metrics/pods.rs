@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tenon_planner::plan::{Plan, PodRef};
 use tenon_state::change::ObjectKey;
 
-use super::Core;
+use super::Metrics;
 
 /// Remembers pods that wait. Clones share their memory.
 #[derive(Clone, Debug, Default)]
@@ -28,7 +28,7 @@ pub(crate) struct Waiting {
 
 /// Takes in what a plan says about pods. Pods that don't exist are not known, and nothing is
 /// measured of them.
-pub fn decided(metrics: &Core, plan: &Plan, now: Timestamp) {
+pub fn decided(metrics: &Metrics, plan: &Plan, now: Timestamp) {
     let launched = plan.launches.iter().flat_map(|launch| &launch.pods);
     let nominated = plan.nominations.iter().map(|nomination| &nomination.pod);
     let placed = launched.chain(nominated).map(|pod| (pod, true));

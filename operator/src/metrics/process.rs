@@ -5,30 +5,41 @@ use std::path::Path;
 
 use jiff::Timestamp;
 
+use super::declare::Declared;
 use super::exposition::{Exposed, Exposition, Gone, LabelText, Number, Type};
 use crate::clock::Clock;
 
 /// Linux counts CPU time in hundredths of a second for programs, whatever its own clock does.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Name and help of what is exposed; the first is a counter.
-const METRICS: [(&str, &str); 6] = [
-    ("process_cpu_seconds", "User and system CPU time of the process"),
-    ("process_resident_memory_bytes", "Resident memory of the process"),
-    ("process_virtual_memory_bytes", "Virtual memory of the process"),
-    ("process_open_fds", "Number of open file descriptors"),
-    ("process_max_fds", "Maximum number of open file descriptors"),
-    ("process_start_time_seconds", "Start time of the process, in seconds since 1970"),
-];
-
-/// The names of these metrics.
-pub const NAMES: [&str; 6] = [
-    "process_cpu_seconds_total",
-    "process_resident_memory_bytes",
-    "process_virtual_memory_bytes",
-    "process_open_fds",
-    "process_max_fds",
-    "process_start_time_seconds",
+/// What is exposed; the first is a counter.
+pub(crate) const DECLARED: [Declared; 6] = [
+    Declared {
+        name: "process_cpu_seconds_total",
+        labels: &[],
+        help: "User and system CPU time of the process",
+    },
+    Declared {
+        name: "process_resident_memory_bytes",
+        labels: &[],
+        help: "Resident memory of the process",
+    },
+    Declared {
+        name: "process_virtual_memory_bytes",
+        labels: &[],
+        help: "Virtual memory of the process",
+    },
+    Declared { name: "process_open_fds", labels: &[], help: "Number of open file descriptors" },
+    Declared {
+        name: "process_max_fds",
+        labels: &[],
+        help: "Maximum number of open file descriptors",
+    },
+    Declared {
+        name: "process_start_time_seconds",
+        labels: &[],
+        help: "Start time of the process, in seconds since 1970",
+    },
 ];
 
 /// Reads the process' own figures when it is scraped. Where the system does not tell one, it is
@@ -60,12 +71,14 @@ impl Exposed for Process {
             most_files(&read("limits")),
             Some(self.began.as_duration().as_secs_f64()),
         ];
-        for (index, ((name, help), value)) in METRICS.into_iter().zip(values).enumerate() {
+        for (Declared { name, help, .. }, value) in DECLARED.into_iter().zip(values) {
             let Some(value) = value else { continue };
-            let (type_, suffix) =
-                if index == 0 { (Type::Counter, "_total") } else { (Type::Gauge, "") };
-            out.family(name, type_, help);
-            out.sample(name, suffix, &LabelText::default(), Number::Real(value));
+            let (base, type_, suffix) = match name.strip_suffix("_total") {
+                Some(base) => (base, Type::Counter, "_total"),
+                None => (name, Type::Gauge, ""),
+            };
+            out.family(base, type_, help);
+            out.sample(base, suffix, &LabelText::default(), Number::Real(value));
         }
         out.rest()
     }

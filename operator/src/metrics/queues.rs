@@ -3,60 +3,25 @@
 
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
-use super::{Counters, Families, Gauges, Histograms, counters, gauges, histograms};
+use super::declare::families;
 
 /// From 10 ns to 1,000 s in powers of ten, as controller-runtime has them.
 const BUCKETS: &[f64] = &[1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1000.0];
 
-/// The families of all queues, with the labels `name` and `controller`, which are the same.
-#[derive(Clone, Debug)]
-pub struct QueueMetrics {
-    /// `workqueue_depth`
-    depth: Gauges<2>,
-    /// `workqueue_adds_total`
-    adds: Counters<2>,
-    /// `workqueue_retries_total`
-    retries: Counters<2>,
-    /// `workqueue_queue_duration_seconds`
-    waited: Histograms<2>,
-    /// `workqueue_work_duration_seconds`
-    worked: Histograms<2>,
-}
-
-impl QueueMetrics {
-    pub(super) fn new(registry: &Mutex<Families>) -> Self {
-        const LABELS: [&str; 2] = ["name", "controller"];
-        Self {
-            depth: gauges(
-                registry,
-                "workqueue_depth",
-                "Number of keys that wait to be processed",
-                LABELS,
-            ),
-            adds: counters(registry, "workqueue_adds", "Number of keys added to the queue", LABELS),
-            retries: counters(
-                registry,
-                "workqueue_retries",
-                "Number of keys that are retried because their processing failed",
-                LABELS,
-            ),
-            waited: histograms(
-                registry,
-                "workqueue_queue_duration_seconds",
-                "Time that keys waited until their processing started",
-                LABELS,
-                BUCKETS,
-            ),
-            worked: histograms(
-                registry,
-                "workqueue_work_duration_seconds",
-                "Duration of the processing of a key",
-                LABELS,
-                BUCKETS,
-            ),
-        }
+families! {
+    /// What all queues count; the labels `name` and `controller` have the same value.
+    #[derive(Clone, Debug)]
+    pub struct QueueMetrics {
+        /// Number of keys that wait to be processed
+        depth: gauges("workqueue_depth", ["name", "controller"]),
+        /// Number of keys added to the queue
+        adds: counters("workqueue_adds_total", ["name", "controller"]),
+        /// Number of keys that are retried because their processing failed
+        retries: counters("workqueue_retries_total", ["name", "controller"]),
+        /// Time that keys waited until their processing started
+        waited: histograms("workqueue_queue_duration_seconds", ["name", "controller"], BUCKETS),
+        /// Duration of the processing of a key
+        worked: histograms("workqueue_work_duration_seconds", ["name", "controller"], BUCKETS),
     }
 }
 

@@ -3,11 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
+use super::Registry;
 use super::exposition::{Exposition, LabelText, Number, Type};
 use super::family::{Family, Value};
-use super::{Families, family};
 
 /// Upstream's objectives.
 const QUANTILES: [(f64, &str); 5] =
@@ -29,13 +27,16 @@ impl<const N: usize> Summaries<N> {
     }
 }
 
-pub(super) fn summaries<const N: usize>(
-    registry: &Mutex<Families>,
-    name: &'static str,
-    help: &'static str,
-    names: [&'static str; N],
-) -> Summaries<N> {
-    Summaries(family(registry, (name, ""), help, &names, |_| Summary::default(), &[]))
+impl Registry {
+    /// A family of summaries.
+    pub fn summaries<const N: usize>(
+        &self,
+        name: &str,
+        help: &'static str,
+        labels: [&'static str; N],
+    ) -> Summaries<N> {
+        Summaries(self.family(name, help, &labels, |_| Summary::default(), &[]))
+    }
 }
 
 /// Quantiles, sum and number of observations.

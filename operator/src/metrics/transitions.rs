@@ -4,11 +4,10 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use parking_lot::Mutex;
 use tenon_crds::Condition;
 
+use super::Registry;
 use super::family::{Counter, Family, Histogram};
-use super::{Families, family};
 
 /// .5·2^k seconds.
 const BUCKETS: &[f64] = &[
@@ -85,22 +84,21 @@ struct OfKind {
 }
 
 impl Transitions {
-    pub(super) fn new(registry: &Mutex<Families>) -> Self {
+    pub(super) fn new(registry: &Registry) -> Self {
         let kinds = Kind::ALL.map(|kind| {
             let name = kind.as_str();
             let histograms = |what: &str, help| {
                 let name = format!("operator_{name}_{what}");
-                family(registry, (&name, ""), help, &[], Histogram::new, BUCKETS)
+                registry.family(&name, help, &[], Histogram::new, BUCKETS)
             };
-            let transitions = format!("operator_{name}_status_condition_transitions");
+            let transitions = format!("operator_{name}_status_condition_transitions_total");
             OfKind {
                 durations: histograms(
                     "status_condition_transition_seconds",
                     "Time for which a condition had its previous status",
                 ),
-                transitions: family(
-                    registry,
-                    (&transitions, "_total"),
+                transitions: registry.family(
+                    &transitions,
                     "Number of changes of a condition to a status",
                     &[],
                     |_| Counter::default(),

@@ -10,18 +10,43 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use tokio::runtime::Handle;
 
+use super::declare::Declared;
 use crate::liveness::{Liveness, Unfinished};
 
-const UNFINISHED: &str = "workqueue_unfinished_work_seconds";
-const LONGEST: &str = "workqueue_longest_running_processor_seconds";
-const WORKERS: &str = "tenon_runtime_workers";
-const TASKS: &str = "tenon_runtime_alive_tasks";
-const WAITING: &str = "tenon_runtime_global_queue_depth";
-const BUSY: &str = "tenon_runtime_busy_seconds";
+const UNFINISHED: Declared = Declared {
+    name: "workqueue_unfinished_work_seconds",
+    labels: &["name", "controller"],
+    help: "Total duration in seconds of the work in progress",
+};
+const LONGEST: Declared = Declared {
+    name: "workqueue_longest_running_processor_seconds",
+    labels: &["name", "controller"],
+    help: "Duration in seconds of the longest work in progress",
+};
+const WORKERS: Declared = Declared {
+    name: "tenon_runtime_workers",
+    labels: &[],
+    help: "Number of threads that run tasks",
+};
+const TASKS: Declared = Declared {
+    name: "tenon_runtime_alive_tasks",
+    labels: &[],
+    help: "Number of tasks that have not ended",
+};
+const WAITING: Declared = Declared {
+    name: "tenon_runtime_global_queue_depth",
+    labels: &[],
+    help: "Number of tasks that wait for a thread",
+};
+const BUSY: Declared = Declared {
+    name: "tenon_runtime_busy_seconds_total",
+    labels: &[],
+    help: "Busy time of the threads in seconds",
+};
 
-/// The names of all, as they are exposed.
-pub const NAMES: [&str; 6] =
-    [UNFINISHED, LONGEST, WORKERS, TASKS, WAITING, "tenon_runtime_busy_seconds_total"];
+/// All of them.
+#[cfg(test)]
+pub(crate) const DECLARED: [Declared; 6] = [UNFINISHED, LONGEST, WORKERS, TASKS, WAITING, BUSY];
 
 /// Computes them.
 #[derive(Debug)]
@@ -40,7 +65,8 @@ impl Process {
 impl Collector for Process {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let unfinished = self.liveness.unfinished();
-        let mut by_task = |name, help, seconds: fn(&Unfinished) -> f64| {
+        let mut by_task = |metric: Declared, seconds: fn(&Unfinished) -> f64| {
+            let Declared { name, help, .. } = metric;
             if unfinished.is_empty() {
                 return Ok(());
             }
@@ -51,25 +77,24 @@ impl Collector for Process {
             }
             Ok(())
         };
-        let help = "Total duration in seconds of the work in progress";
-        by_task(UNFINISHED, help, |it| it.total.as_secs_f64())?;
-        let help = "Duration in seconds of the longest work in progress";
-        by_task(LONGEST, help, |it| it.longest.as_secs_f64())?;
+        by_task(UNFINISHED, |it| it.total.as_secs_f64())?;
+        by_task(LONGEST, |it| it.longest.as_secs_f64())?;
 
         let runtime = self.runtime.metrics();
         let workers = runtime.num_workers();
-        for (name, help, count) in [
-            (WORKERS, "Number of threads that run tasks", workers),
-            (TASKS, "Number of tasks that have not ended", runtime.num_alive_tasks()),
-            (WAITING, "Number of tasks that wait for a thread", runtime.global_queue_depth()),
+        for (Declared { name, help, .. }, count) in [
+            (WORKERS, workers),
+            (TASKS, runtime.num_alive_tasks()),
+            (WAITING, runtime.global_queue_depth()),
         ] {
             let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX)).encode(metric)?;
         }
         let busy: Duration =
             (0..workers).map(|worker| runtime.worker_total_busy_duration(worker)).sum();
-        let help = "Busy time of the threads in seconds";
-        let metric = encoder.encode_descriptor(BUSY, help, None, MetricType::Counter)?;
+        // The encoder appends the ending of counters.
+        let name = BUSY.name.trim_end_matches("_total");
+        let metric = encoder.encode_descriptor(name, BUSY.help, None, MetricType::Counter)?;
         ConstCounter::new(busy.as_secs_f64()).encode(metric)
     }
 }
@@ -78,6 +103,7 @@ impl Collector for Process {
 mod tests {
     use super::*;
     use crate::metrics::Metrics;
+    use crate::metrics::declare::assert_exposed_as_declared;
 
     #[tokio::test(start_paused = true)]
     async fn a_key_that_hangs_shows_in_the_metrics_of_its_queue() {
@@ -93,6 +119,6 @@ mod tests {
         ] {
             assert!(text.lines().any(|got| got == line), "no line {line} in\n{text}");
         }
-        assert!(text.contains("\ntenon_runtime_busy_seconds_total "), "{text}");
+        assert_exposed_as_declared(&text, &DECLARED);
     }
 }

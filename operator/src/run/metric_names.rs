@@ -1,88 +1,158 @@
-//! The names of all metrics, against upstream's: what is missing is missing on purpose, and the
-//! manual says why.
+//! All metrics with their labels, against upstream's: what is missing is missing on purpose, and
+//! the manual says why.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::aws::metrics::AwsMetrics;
 use crate::events;
 use crate::gauges::{self, pods};
+use crate::metrics::declare::Declared;
 use crate::metrics::{Metrics, process, underway};
 use crate::traces::export::Exported;
 use crate::{aws, client};
 
 const MANUAL: &str = include_str!("../../../docs/src/reference/metrics.md");
 
-/// Upstream's names: the core's (without prefix `karpenter_`), then the AWS provider's.
+/// Upstream's metrics, without the prefix `karpenter_`, with their labels: the core's, then the AWS
+/// provider's. `*` stands for the well-known labels of nodes.
 const UPSTREAM: &str = "
-    nodeclaims_created_total nodeclaims_terminated_total nodeclaims_disrupted_total
-    nodeclaims_instance_termination_duration_seconds nodeclaims_termination_duration_seconds nodeclaims_unhealthy_disrupted_total
-    nodes_created_total nodes_terminated_total nodes_drained_total nodes_termination_duration_seconds nodes_lifetime_duration_seconds
-    nodes_allocatable nodes_total_pod_requests nodes_total_pod_limits nodes_total_daemon_requests nodes_total_daemon_limits
-    nodes_system_overhead nodes_current_lifetime_seconds cluster_utilization_percent
-    nodes_reboots_total nodes_reboot_duration_seconds nodes_reboot_recovery_duration_seconds
-    nodepools_usage nodepools_limit nodepools_allowed_disruptions nodepools_nodes_consuming_budgets nodepools_cost_total
-    nodepools_cost_tracker_errors_total
-    pods_state pods_startup_duration_seconds pods_unstarted_time_seconds pods_bound_duration_seconds pods_unbound_time_seconds
-    pods_provisioning_bound_duration_seconds pods_provisioning_unbound_time_seconds pods_provisioning_startup_duration_seconds
-    pods_provisioning_unstarted_time_seconds pods_provisioning_scheduling_undecided_time_seconds
-    pods_scheduling_decision_duration_seconds pods_disruption_initiated_total pods_eviction_requests_total pods_drained_total
-    pod_deletion_cost_nodes_with_pending_annotation_writes pod_deletion_cost_pod_annotation_writes_total
-    scheduler_scheduling_duration_seconds scheduler_queue_depth scheduler_unfinished_work_seconds scheduler_ignored_pods_count
-    scheduler_unschedulable_pods_count scheduler_pending_pods_by_effective_zone_count
-    voluntary_disruption_decision_evaluation_duration_seconds voluntary_disruption_decisions_total
-    voluntary_disruption_decisions_by_nodepool_total voluntary_disruption_eligible_nodes
-    voluntary_disruption_consolidation_timeouts_total voluntary_disruption_failed_validations_total
-    voluntary_disruption_queue_failures_total voluntary_disruption_terminate_first_decisions_total
-    consolidation_score consolidation_moves_total
-    cluster_state_node_count cluster_state_synced cluster_state_unsynced_time_seconds build_info
-    cloudprovider_duration_seconds cloudprovider_errors_total
-    cloudprovider_instance_type_cpu_cores cloudprovider_instance_type_memory_bytes
-    cloudprovider_instance_type_offering_price_estimate cloudprovider_instance_type_offering_available
-    cloudprovider_instance_launch_failures_total cloudprovider_instance_termination_failures_total
-    cloudprovider_batcher_batch_time_seconds cloudprovider_batcher_batch_size
-    interruption_received_messages_total interruption_deleted_messages_total interruption_message_queue_duration_seconds
-    interruption_instance_status_unhealthy_total ec2nodeclasses_userdata_bytes
+    nodeclaims_created_total{reason,nodepool,min_values_relaxed}
+    nodeclaims_terminated_total{nodepool,capacity_type,zone}
+    nodeclaims_disrupted_total{reason,nodepool,capacity_type,consolidation_policy,termination_mode}
+    nodeclaims_instance_termination_duration_seconds{nodepool}
+    nodeclaims_termination_duration_seconds{nodepool}
+    nodeclaims_unhealthy_disrupted_total{condition,nodepool,capacity_type,image_id,termination_mode}
+    nodes_created_total{nodepool,zone} nodes_terminated_total{nodepool,zone}
+    nodes_drained_total{nodepool} nodes_termination_duration_seconds{nodepool}
+    nodes_lifetime_duration_seconds{nodepool}
+    nodes_allocatable{*,node_name,phase,managed,resource_type}
+    nodes_total_pod_requests{*,node_name,phase,managed,resource_type}
+    nodes_total_pod_limits{*,node_name,phase,managed,resource_type}
+    nodes_total_daemon_requests{*,node_name,phase,managed,resource_type}
+    nodes_total_daemon_limits{*,node_name,phase,managed,resource_type}
+    nodes_system_overhead{*,node_name,phase,managed,resource_type}
+    nodes_current_lifetime_seconds{*,node_name,phase,managed}
+    cluster_utilization_percent{resource_type}
+    nodes_reboots_total{result} nodes_reboot_duration_seconds{result}
+    nodes_reboot_recovery_duration_seconds{}
+    nodepools_usage{resource_type,nodepool} nodepools_limit{resource_type,nodepool}
+    nodepools_allowed_disruptions{nodepool,reason} nodepools_nodes_consuming_budgets{nodepool,reason}
+    nodepools_cost_total{nodepool} nodepools_cost_tracker_errors_total{nodepool}
+    pods_state{name,namespace,owner,node,scheduled,nodepool,zone,arch,capacity_type,instance_type,phase,ready,managed}
+    pods_startup_duration_seconds{} pods_unstarted_time_seconds{name,namespace}
+    pods_bound_duration_seconds{dynamic_resources}
+    pods_unbound_time_seconds{name,namespace,dynamic_resources}
+    pods_provisioning_bound_duration_seconds{dynamic_resources}
+    pods_provisioning_unbound_time_seconds{name,namespace,dynamic_resources}
+    pods_provisioning_startup_duration_seconds{}
+    pods_provisioning_unstarted_time_seconds{name,namespace}
+    pods_provisioning_scheduling_undecided_time_seconds{name,namespace}
+    pods_scheduling_decision_duration_seconds{}
+    pods_disruption_initiated_total{reason,nodepool,capacity_type,consolidation_policy,termination_mode}
+    pods_eviction_requests_total{code} pods_drained_total{reason}
+    pod_deletion_cost_nodes_with_pending_annotation_writes{nodepool}
+    pod_deletion_cost_pod_annotation_writes_total{result}
+    scheduler_scheduling_duration_seconds{controller} scheduler_queue_depth{controller,scheduling_id}
+    scheduler_unfinished_work_seconds{controller,scheduling_id} scheduler_ignored_pods_count{}
+    scheduler_unschedulable_pods_count{controller}
+    scheduler_pending_pods_by_effective_zone_count{controller,zone}
+    voluntary_disruption_decision_evaluation_duration_seconds{reason,consolidation_type}
+    voluntary_disruption_decisions_total{decision,reason,consolidation_type}
+    voluntary_disruption_decisions_by_nodepool_total{nodepool,decision,reason,consolidation_type}
+    voluntary_disruption_eligible_nodes{reason}
+    voluntary_disruption_consolidation_timeouts_total{consolidation_type}
+    voluntary_disruption_failed_validations_total{consolidation_type}
+    voluntary_disruption_queue_failures_total{decision,reason,consolidation_type}
+    voluntary_disruption_terminate_first_decisions_total{nodepool,reason,terminate_first_reason}
+    consolidation_score{decision,nodepool,policy} consolidation_moves_total{decision,nodepool,policy}
+    cluster_state_node_count{} cluster_state_synced{} cluster_state_unsynced_time_seconds{}
+    build_info{version,goversion,goarch,commit}
+    cloudprovider_duration_seconds{controller,method,provider}
+    cloudprovider_errors_total{controller,method,provider,error,nodepool}
+    cloudprovider_instance_type_cpu_cores{instance_type}
+    cloudprovider_instance_type_memory_bytes{instance_type}
+    cloudprovider_instance_type_offering_price_estimate{instance_type,capacity_type,zone}
+    cloudprovider_instance_type_offering_available{instance_type,capacity_type,zone}
+    cloudprovider_instance_launch_failures_total{zone,zone_id,capacity_type,reason}
+    cloudprovider_instance_termination_failures_total{zone,zone_id}
+    cloudprovider_batcher_batch_time_seconds{batcher} cloudprovider_batcher_batch_size{batcher}
+    interruption_received_messages_total{message_type} interruption_deleted_messages_total{}
+    interruption_message_queue_duration_seconds{}
+    interruption_instance_status_unhealthy_total{category} ec2nodeclasses_userdata_bytes{nodeclass}
 ";
 
+/// What `*` stands for here; that upstream has more is told in the manual.
+const OF_NODES: &str = "nodepool,zone,zone_id,region,instance_type,arch,os,capacity_type";
+
+/// Upstream's, with their full names.
+fn upstream() -> BTreeMap<String, BTreeSet<&'static str>> {
+    let metric = |metric: &'static str| {
+        let (name, labels) = metric.strip_suffix('}')?.split_once('{')?;
+        let labels = labels.split(',').flat_map(|label| match label {
+            "*" => OF_NODES.split(','),
+            label => label.split(','),
+        });
+        Some((format!("karpenter_{name}"), labels.filter(|label| !label.is_empty()).collect()))
+    };
+    UPSTREAM.split_whitespace().map(|text| metric(text).expect("name{labels}")).collect()
+}
+
 /// Ours, with their full names.
-fn built() -> BTreeSet<String> {
+fn built() -> BTreeMap<String, BTreeSet<&'static str>> {
     let metrics = Metrics::new();
     AwsMetrics::new(&metrics);
     aws::calls::CallMetrics::new(&metrics);
     client::calls::CallMetrics::new(&metrics);
     Exported::new(&metrics);
-    let mut names = metrics.names();
-    names.extend(underway::NAMES.iter().map(|&name| name.to_owned()));
-    names.extend(gauges::NAMES.iter().map(|&name| name.to_owned()));
-    names.extend(gauges::conditions::names().flatten());
-    names.extend(pods::NAMES.iter().map(|&name| name.to_owned()));
-    names.extend(process::NAMES.iter().chain(&events::METRIC_NAMES).map(|&name| name.to_owned()));
-    names
+    let computed = [
+        &underway::DECLARED[..],
+        &gauges::DECLARED,
+        &pods::DECLARED,
+        &process::DECLARED,
+        &events::DECLARED,
+    ];
+    let computed = computed.into_iter().flatten();
+    let computed =
+        computed.map(|Declared { name, labels, .. }| (name.to_string(), labels.to_vec()));
+    // Their labels depend on the provider and on the object.
+    let conditions = gauges::conditions::names().flatten().map(|name| (name, Vec::new()));
+    let all = metrics.labels().into_iter().chain(computed).chain(conditions);
+    all.map(|(name, labels)| (name, labels.into_iter().collect())).collect()
 }
 
 #[test]
 fn every_metric_of_upstream_is_built_or_the_manual_says_why_not() {
-    let built = built();
-    let upstream: BTreeSet<String> =
-        UPSTREAM.split_whitespace().map(|name| format!("karpenter_{name}")).collect();
-    let missing: Vec<_> = upstream.difference(&built).collect();
-    let untold: Vec<_> =
+    let (built, upstream) = (built(), upstream());
+    let missing: Vec<_> = upstream.keys().filter(|name| !built.contains_key(*name)).collect();
+    let unexplained: Vec<_> =
         missing.iter().filter(|name| !MANUAL.contains(&format!("`{name}`"))).collect();
-    assert_eq!(untold, Vec::<&&String>::new(), "missing here and in the manual");
+    assert_eq!(unexplained, Vec::<&&String>::new(), "missing here and in the manual");
     let wrong: Vec<_> = upstream
-        .intersection(&built)
-        .filter(|name| MANUAL.contains(&format!("| `{name}`")))
+        .keys()
+        .filter(|name| built.contains_key(*name) && MANUAL.contains(&format!("| `{name}`")))
         .collect();
     assert_eq!(wrong, Vec::<&String>::new(), "built, but the manual says that it is missing");
 }
 
 #[test]
+fn metrics_have_upstreams_labels() {
+    let built = built();
+    for (name, mut labels) in upstream() {
+        let Some(ours) = built.get(&name) else { continue };
+        if name.starts_with("karpenter_nodes_") {
+            labels.remove("phase");
+        }
+        assert_eq!(*ours, labels, "labels of {name}");
+    }
+    assert!(MANUAL.contains("no label `phase`"), "the manual says that nodes have none");
+}
+
+#[test]
 fn every_metric_of_ours_that_upstream_lacks_is_in_the_manual() {
-    let upstream: BTreeSet<String> =
-        UPSTREAM.split_whitespace().map(|name| format!("karpenter_{name}")).collect();
+    let upstream = upstream();
     let untold: Vec<_> = built()
-        .into_iter()
-        .filter(|name| !upstream.contains(name) && !MANUAL.contains(&format!("`{name}`")))
+        .into_keys()
+        .filter(|name| !upstream.contains_key(name) && !MANUAL.contains(&format!("`{name}`")))
         .collect();
     assert_eq!(untold, Vec::<String>::new());
 }

@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use super::Queue;
 use super::settings::Settings;
 use crate::clock::Clock;
-use crate::metrics::{Counters, Metrics};
+use crate::metrics::declare::families;
 
 /// How long the last spans may take when the operator is told to stop: it has handed the lease over
 /// by then.
@@ -35,19 +35,13 @@ const COMPLAINT: SignedDuration = SignedDuration::from_mins(10);
 /// Nobody reads more of an answer.
 const ANSWER: usize = 64 * 1024;
 
-/// What is counted: `tenon_trace_spans_total{result}`.
-#[derive(Clone, Debug)]
-pub struct Exported(Counters<1>);
-
-impl Exported {
-    /// Registers the family.
-    pub fn new(metrics: &Metrics) -> Self {
-        Self(metrics.counters(
-            "tenon_trace_spans",
-            "Number of spans of traces, by result: exported, refused by the collector, failed, or \
-             dropped for lack of room",
-            ["result"],
-        ))
+families! {
+    /// What exporting counts.
+    #[derive(Clone, Debug)]
+    pub struct Exported {
+        /// Number of spans of traces, by result: exported, refused by the collector, failed, or
+        /// dropped for lack of room
+        spans: counters("tenon_trace_spans_total", ["result"]),
     }
 }
 
@@ -252,12 +246,12 @@ impl Exporter {
     }
 
     fn count(&self, result: &str, spans: usize) {
-        self.exported.0.add([result], u64::try_from(spans).unwrap_or(u64::MAX));
+        self.exported.spans.add([result], u64::try_from(spans).unwrap_or(u64::MAX));
     }
 
     fn count_dropped(&mut self) {
         let dropped = self.queue.dropped.get();
-        self.exported.0.add(["dropped"], dropped - self.dropped);
+        self.exported.spans.add(["dropped"], dropped - self.dropped);
         self.dropped = dropped;
     }
 
