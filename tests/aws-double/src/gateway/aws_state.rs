@@ -119,14 +119,14 @@ impl AwsState {
 
     /// The same state with these instance types.
     #[must_use]
-    pub(crate) fn with_catalog(mut self, catalog: Catalog) -> Self {
+    pub fn with_catalog(mut self, catalog: Catalog) -> Self {
         self.catalog = Arc::new(catalog);
         self
     }
 
     /// The same state with another seed for IDs and for faults with a probability.
     #[must_use]
-    pub(crate) fn with_seed(mut self, seed: u64) -> Self {
+    pub fn with_seed(mut self, seed: u64) -> Self {
         self.rng = Mutex::new(StdRng::seed_from_u64(seed));
         self.faults = Faults::new(seed);
         self
@@ -153,7 +153,7 @@ impl AwsState {
     }
 
     /// ARN of something in IAM.
-    pub(crate) fn iam_arn(&self, resource: &str) -> String {
+    pub fn iam_arn(&self, resource: &str) -> String {
         format!("arn:{}:iam::{}:{resource}", self.partition(), self.account)
     }
 
@@ -178,7 +178,7 @@ impl AwsState {
     }
 
     /// The customer managed key that encrypts a queue.
-    pub(crate) fn queue_key(&self, queue: &str) -> Option<String> {
+    pub fn queue_key(&self, queue: &str) -> Option<String> {
         self.queue_keys.lock().get(queue).cloned()
     }
 
@@ -241,7 +241,7 @@ impl AwsState {
     /// Tags of an EC2 resource that the gateway holds (instance, volume, network interface, spot
     /// request, fleet, launch template, image, placement group); `None` for those that moto holds
     /// (VPCs, subnets, security groups, …).
-    pub(crate) fn ec2_tags(&self, id: &str) -> Option<BTreeMap<String, String>> {
+    pub fn ec2_tags(&self, id: &str) -> Option<BTreeMap<String, String>> {
         let kind = id.split_once('-').map_or("", |(kind, _)| kind);
         match kind {
             "i" => self.instances.get(id).map(|instance| instance.tags.clone()),

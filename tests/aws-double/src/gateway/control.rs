@@ -264,11 +264,7 @@ impl Control {
     }
 
     /// Lets a reservation end at some moment.
-    pub(crate) fn end_reservation(
-        &self,
-        id: &str,
-        at: jiff::Timestamp,
-    ) -> Result<(), ControlError> {
+    pub fn end_reservation(&self, id: &str, at: jiff::Timestamp) -> Result<(), ControlError> {
         let known =
             self.aws_state.reservations().update(id, |reservation| reservation.ends = Some(at));
         if known { Ok(()) } else { Err(ControlError::NoReservation(id.to_owned())) }
@@ -301,7 +297,7 @@ impl Control {
     }
 
     /// Warns that a capacity reservation takes its instances back.
-    pub(crate) async fn reclaim(&self, selection: Selection) -> Result<Outcome, ControlError> {
+    pub async fn reclaim(&self, selection: Selection) -> Result<Outcome, ControlError> {
         let instances = self.select(selection)?;
         let events: Vec<Event> = instances
             .iter()

@@ -109,7 +109,7 @@ impl Eks {
     }
 
     /// Whether ARC manages the cluster.
-    pub(crate) fn has_zonal_shift(&self) -> bool {
+    pub fn has_zonal_shift(&self) -> bool {
         self.state.lock().zonal_shift
     }
 
@@ -124,7 +124,7 @@ impl Eks {
     }
 
     /// Where the cluster looks up who somebody is.
-    pub(crate) fn authentication_mode(&self) -> AuthenticationMode {
+    pub fn authentication_mode(&self) -> AuthenticationMode {
         self.state.lock().mode
     }
 
@@ -140,7 +140,7 @@ impl Eks {
     }
 
     /// Changes how long add-ons and Fargate profiles take to be made and deleted.
-    pub(crate) fn set_durations(&self, takes: SignedDuration) {
+    pub fn set_durations(&self, takes: SignedDuration) {
         self.state.lock().takes = takes;
     }
 
@@ -151,7 +151,7 @@ impl Eks {
 
     /// ARN of something in the cluster, by the names of the API's paths: `access-entries` and the
     /// principal's ARN, `addons` and the add-on's name, and so on.
-    pub(crate) fn arn_of(&self, _cluster: &str, kind: &str, name: &str) -> Option<String> {
+    pub fn arn_of(&self, _cluster: &str, kind: &str, name: &str) -> Option<String> {
         let state = self.state.lock();
         match kind {
             "access-entries" => state.entries.get(name).map(|entry| entry.arn.clone()),

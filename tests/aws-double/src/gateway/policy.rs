@@ -14,8 +14,7 @@ use tenon_iam_policies::document::{
 mod conditions;
 mod pattern;
 
-pub(crate) use pattern::arn_matches;
-pub use pattern::glob;
+pub use pattern::{arn_matches, glob};
 
 /// The facts of a call that conditions can ask for: keys without regard to case, each with its
 /// values.
@@ -117,14 +116,14 @@ impl Context {
 
 impl Verdict {
     /// Whether the call may go on.
-    pub(crate) fn is_allowed(&self) -> bool {
+    pub fn is_allowed(&self) -> bool {
         matches!(self, Self::Allowed(_))
     }
 }
 
 impl Policies {
     /// What these policies say about a call.
-    pub(crate) fn evaluate(&self, call: Call<'_>) -> Verdict {
+    pub fn evaluate(&self, call: Call<'_>) -> Verdict {
         let denied = self
             .identity
             .iter()
@@ -149,7 +148,7 @@ impl Policies {
 /// What a resource's policy (a trust policy, a queue's policy) says about a call by somebody.
 ///
 /// Trust policies have no `Resource`: it is the role itself, so any resource of the call matches.
-pub(crate) fn evaluate_resource_policy(
+pub fn evaluate_resource_policy(
     policy: &NamedDocument,
     caller: Caller<'_>,
     call: Call<'_>,

@@ -139,7 +139,7 @@ impl AwsRequest {
     }
 
     /// `ec2:DescribeInstances`: the action as policies and the call log name it.
-    pub(crate) fn iam_action(&self) -> String {
+    pub fn iam_action(&self) -> String {
         format!("{}:{}", self.service, self.action)
     }
 
@@ -150,12 +150,12 @@ impl AwsRequest {
 
     /// The path's segments, split first and percent-decoded then: an ARN with a slash stays one
     /// segment.
-    pub(crate) fn segments(&self) -> Vec<String> {
+    pub fn segments(&self) -> Vec<String> {
         segments(&self.path)
     }
 
     /// Whether the call only asks if it would be allowed (EC2's `DryRun=true`).
-    pub(crate) fn is_dry_run(&self) -> bool {
+    pub fn is_dry_run(&self) -> bool {
         self.params.get("DryRun").is_some_and(|value| value.eq_ignore_ascii_case("true"))
     }
 
@@ -253,7 +253,7 @@ impl Params {
 
     /// The structures `name.1.*`, `name.2.*`, …, in order of the index, each with names relative to
     /// itself.
-    pub(crate) fn structs(&self, name: &str) -> Vec<Self> {
+    pub fn structs(&self, name: &str) -> Vec<Self> {
         let mut found: BTreeMap<u32, Self> = BTreeMap::new();
         for (rest, value) in self.below(name) {
             if let Some((index, field)) = rest.split_once('.')

@@ -29,7 +29,7 @@ pub struct NotXml {
 
 impl Element {
     /// An element with text.
-    pub(crate) fn leaf(name: impl Into<String>, text: impl Into<String>) -> Self {
+    pub fn leaf(name: impl Into<String>, text: impl Into<String>) -> Self {
         Self { name: name.into(), text: text.into(), ..Self::default() }
     }
 
@@ -44,7 +44,7 @@ impl Element {
     }
 
     /// EC2's tag set.
-    pub(crate) fn tag_set<'a>(tags: impl IntoIterator<Item = (&'a String, &'a String)>) -> Self {
+    pub fn tag_set<'a>(tags: impl IntoIterator<Item = (&'a String, &'a String)>) -> Self {
         Self::list(
             "tagSet",
             tags.into_iter()
@@ -113,7 +113,7 @@ impl Element {
     }
 
     /// The first child of this name, to change it.
-    pub(crate) fn child_mut(&mut self, name: &str) -> Option<&mut Self> {
+    pub fn child_mut(&mut self, name: &str) -> Option<&mut Self> {
         self.children.iter_mut().find(|child| child.name == name)
     }
 
@@ -167,7 +167,7 @@ impl fmt::Display for Element {
 }
 
 /// Elements one after the other.
-pub(crate) fn render(elements: &[Element]) -> String {
+pub fn render(elements: &[Element]) -> String {
     elements.iter().map(Element::to_string).collect()
 }
 

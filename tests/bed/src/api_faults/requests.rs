@@ -159,7 +159,7 @@ impl Requests {
     }
 
     /// Whether a new request is meant.
-    pub(crate) fn include(&self, request: &ApiRequest) -> bool {
+    pub fn include(&self, request: &ApiRequest) -> bool {
         glob(&self.verb, &request.verb)
             && glob(&self.resource, &request.resource)
             && glob(&self.name, &request.name)

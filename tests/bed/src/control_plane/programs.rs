@@ -40,7 +40,7 @@ const REGISTRY: Module = Module {
 };
 
 /// The newest Go language version that go.mod asks for.
-pub(crate) const GO_VERSION: &str = "1.26";
+pub const GO_VERSION: &str = "1.26";
 
 /// A program that the bed runs or gives to its users.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -64,7 +64,7 @@ pub enum Program {
 impl Program {
     /// All programs, in the order in which they are built: what the bed can't start without comes
     /// first.
-    pub(crate) const ALL: [Self; 7] = [
+    pub const ALL: [Self; 7] = [
         Self::Etcd,
         Self::ApiServer,
         Self::Scheduler,
@@ -188,7 +188,7 @@ impl Programs {
     }
 
     /// The directories of the programs, each once, for a `PATH`.
-    pub(crate) fn directories(&self) -> Vec<&Path> {
+    pub fn directories(&self) -> Vec<&Path> {
         let mut directories: Vec<&Path> =
             self.paths.iter().filter_map(|path| path.parent()).collect();
         directories.sort();
@@ -290,7 +290,7 @@ impl Module {
 ///
 /// # Panics
 /// Never: go.mod is part of this program.
-pub(crate) fn kubernetes_version() -> &'static str {
+pub fn kubernetes_version() -> &'static str {
     GO_MOD
         .lines()
         .find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes "))

@@ -109,7 +109,7 @@ pub struct Invocation {
 
 impl Isolation {
     /// Finds out what this machine allows.
-    pub(crate) async fn detect() -> Self {
+    pub async fn detect() -> Self {
         for user in [&[][..], &["--map-root-user"]] {
             let flags: Vec<String> = user
                 .iter()
@@ -166,7 +166,7 @@ impl Isolation {
     /// The command that runs `program`, a path inside of `root`, with its volumes, and without
     /// anything else of this machine. Where no namespace can be made, the program is run where it
     /// lies.
-    pub(crate) fn command_in(
+    pub fn command_in(
         &self,
         root: Root<'_>,
         program: &Path,

@@ -51,7 +51,7 @@ impl Facts {
     }
 
     /// What the machine is.
-    pub(crate) fn hardware(&self, instance: &Instance) -> Result<Hardware, String> {
+    pub fn hardware(&self, instance: &Instance) -> Result<Hardware, String> {
         let kind = self.catalog.get(&instance.instance_type).ok_or_else(|| {
             format!("instance type {} is not in the region's catalog", instance.instance_type)
         })?;

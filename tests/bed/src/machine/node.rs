@@ -47,18 +47,18 @@ pub struct Hardware {
 ///
 /// Karpenter assumes 7.5 % overhead until it has seen a machine; real ones take less, which is what
 /// lets the operator learn (aws-provider 4.6).
-pub(crate) fn visible_memory(hardware: &Hardware) -> u64 {
+pub fn visible_memory(hardware: &Hardware) -> u64 {
     let mib = hardware.memory_mib * 965 / 1000;
     if hardware.architecture == "arm64" { mib.saturating_sub(64) } else { mib }
 }
 
 /// The taint that a kubelet with an external cloud provider starts with, until the cloud controller
 /// manager has looked at the Node.
-pub(crate) const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
+pub const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
 /// The Node as the kubelet registers it: not ready, and not yet seen by the cloud controller
 /// manager.
-pub(crate) fn register(
+pub fn register(
     hardware: &Hardware,
     family: Family,
     bootstrap: &Bootstrap,
@@ -117,7 +117,7 @@ pub(crate) fn register(
 
 /// What the cloud controller manager adds: labels, addresses. It takes the `uninitialized` taint
 /// away.
-pub(crate) fn cloud_labels(hardware: &Hardware) -> BTreeMap<String, String> {
+pub fn cloud_labels(hardware: &Hardware) -> BTreeMap<String, String> {
     [
         ("node.kubernetes.io/instance-type", &hardware.instance_type),
         ("beta.kubernetes.io/instance-type", &hardware.instance_type),

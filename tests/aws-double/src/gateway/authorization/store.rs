@@ -59,7 +59,7 @@ struct Roles {
 
 impl PolicyStore {
     /// Forgets all roles: something was written to IAM.
-    pub(crate) fn invalidate(&self) {
+    pub fn invalidate(&self) {
         let mut roles = self.roles.lock();
         roles.generation += 1;
         roles.by_name.clear();

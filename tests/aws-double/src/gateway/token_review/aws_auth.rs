@@ -36,7 +36,7 @@ struct Item {
 impl AwsAuth {
     /// The mapping of an ARN. Roles are mapped without their paths; one that is written with a path
     /// never matches, as in EKS.
-    pub(crate) fn mapping(&self, arn: &str) -> Option<Mapping> {
+    pub fn mapping(&self, arn: &str) -> Option<Mapping> {
         let mappings = self.mappings.read();
         let found = mappings.iter().find(|(of, _)| of.eq_ignore_ascii_case(arn));
         found.map(|(_, mapping)| mapping.clone())
