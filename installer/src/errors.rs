@@ -1,27 +1,25 @@
 //! Every failure that a user can cause or has to know about, with its exit code and a hint that can be typed.
 
+mod hints;
+
 use jiff::Timestamp;
 use tenon_installer_core::apply::StepError;
+use tenon_installer_core::aws::profiles::UnknownProfile;
 use tenon_installer_core::failure::Failure;
 use tenon_installer_core::files::{FileError, FileOperation};
 use tenon_installer_core::kubernetes::client::KubeError;
-use tenon_installer_core::lock::{self, Holder};
+use tenon_installer_core::lock::Holder;
 use tenon_installer_core::plan::Moved;
 use tenon_installer_core::plugin::{ClientError, PluginError};
 use tenon_installer_core::settings::SettingsError;
 use tenon_installer_core::target::TargetError;
-use tenon_installer_core::words::count;
+use tenon_installer_core::words::{chain, count, without_types};
 use tenon_simulate::SimulateError;
 
 use crate::exit_codes::{
     EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_PARTIAL, EXIT_PREFLIGHT, EXIT_REFUSED, EXIT_USAGE,
 };
 use crate::printer::ErrorReport;
-
-/// What helps when the API server is silent.
-const UNANSWERED: &str = "the network drops packets to the API server, or the API server is \
-     overloaded: check VPN, proxy, firewalls and the access to the cluster's endpoint, try \
-     `kubectl get --raw /readyz`, then run the same command again";
 
 /// A failure that a user can cause, or has to know about.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +36,12 @@ pub enum ExpectedError {
     /// The kubeconfig's credential plugin gave no credential.
     #[error(transparent)]
     Credential(PluginError),
+    /// The kubeconfig can't be used, or has no such context.
+    #[error(transparent)]
+    Kubeconfig(ClientError),
+    /// The AWS configuration has no such profile.
+    #[error(transparent)]
+    Profile(#[from] UnknownProfile),
     /// The cluster or account is not fit.
     #[error("the cluster does not meet Tenon's requirements")]
     Preflight {
@@ -116,7 +120,7 @@ impl From<SimulateError> for ExpectedError {
             SimulateError::Read { path, source } => FileError::reading(&path)(source).into(),
             SimulateError::Write { path, source } => FileError::writing(&path)(source).into(),
             SimulateError::List { resource, source } => {
-                Self::Observe(KubeError { verb: "list", resource, source }.into())
+                Self::Observe(KubeError { verb: "list", resource, cause: source }.into())
             }
             error => Self::Simulate(error),
         }
@@ -127,9 +131,7 @@ impl From<ClientError> for ExpectedError {
     fn from(error: ClientError) -> Self {
         match error {
             ClientError::Plugin(error) => Self::Credential(error),
-            error @ ClientError::Kubeconfig(_) => {
-                Self::Preflight { reasons: vec![error.to_string()] }
-            }
+            error => Self::Kubeconfig(error),
         }
     }
 }
@@ -157,20 +159,31 @@ impl ExpectedError {
         ErrorReport {
             kind: self.kind(),
             exit_code: self.exit_code(),
-            message: chain(self),
+            message: without_types(&self.message()),
             details: self.details(),
             hints: self.hints(),
+        }
+    }
+
+    fn message(&self) -> String {
+        match self {
+            // What was about to be done doesn't matter.
+            Self::Observe(failure) if failure.lacks_credentials() => failure.to_string(),
+            other => chain(other),
         }
     }
 
     /// The exit code, one exhaustive match.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Settings(_) | Self::Simulate(_) => EXIT_USAGE,
+            Self::Settings(_) | Self::Simulate(_) | Self::Kubeconfig(_) | Self::Profile(_) => {
+                EXIT_USAGE
+            }
             Self::File(error) => match error.operation {
                 FileOperation::Read => EXIT_USAGE,
                 FileOperation::Write => EXIT_FAILURE,
             },
+            Self::Observe(failure) if failure.lacks_credentials() => EXIT_PREFLIGHT,
             Self::Observe(_) | Self::Prompt(_) => EXIT_FAILURE,
             Self::Preflight { .. } | Self::Credential(_) => EXIT_PREFLIGHT,
             Self::Foreign { .. }
@@ -194,8 +207,11 @@ impl ExpectedError {
         match self {
             Self::Settings(_) => "settings",
             Self::File(_) => "file",
+            Self::Observe(failure) if failure.lacks_credentials() => "credential",
             Self::Observe(_) => "observe",
             Self::Credential(_) => "credential",
+            Self::Kubeconfig(_) => "kubeconfig",
+            Self::Profile(_) => "profile",
             Self::Preflight { .. } => "preflight",
             Self::Foreign { .. } => "foreign",
             Self::NotConfirmed { .. } => "not-confirmed",
@@ -225,6 +241,12 @@ impl ExpectedError {
                 .plugin()
                 .map(|plugin| plugin.said.lines().map(str::to_owned).collect())
                 .unwrap_or_default(),
+            Self::Kubeconfig(ClientError::UnknownContext { known, .. }) if !known.is_empty() => {
+                vec![format!("contexts: {}", known.join(", "))]
+            }
+            Self::Profile(UnknownProfile { known, .. }) if !known.is_empty() => {
+                vec![format!("profiles: {}", known.join(", "))]
+            }
             Self::Simulate(error) => error.details(),
             Self::Foreign { conflicts } => conflicts.clone(),
             Self::Timeout { last, .. } => vec![format!("last seen: {last}")],
@@ -238,108 +260,6 @@ impl ExpectedError {
             _ => Vec::new(),
         }
     }
-
-    /// What to do next.
-    pub fn hints(&self) -> Vec<String> {
-        let advice = |failure: &Failure| {
-            if matches!(failure, Failure::Aws(error) if error.is_unknown_caller()) {
-                return Some(
-                    "AWS does not accept these credentials: renew them, or select others \
-                     with --profile"
-                        .to_owned(),
-                );
-            }
-            if matches!(failure, Failure::Kubernetes(error) if error.is_silence()) {
-                return Some(UNANSWERED.to_owned());
-            }
-            failure.denied().map(|(action, resource)| match failure {
-                Failure::Aws(error) if error.is_denied_by_organization() => format!(
-                    "a policy of the organization denies {action} on {resource}, regardless of the \
-                     caller's permissions: often it requires --permissions-boundary or \
-                     --role-path; ask the organization's administrator, then run the same command \
-                     again"
-                ),
-                _ => format!(
-                    "the caller needs {action} on {resource}; then run the same command again"
-                ),
-            })
-        };
-        match self {
-            Self::Settings(_) => {
-                vec!["`tenon config schema` prints the allowed fields and values".to_owned()]
-            }
-            Self::Foreign { .. } => {
-                vec![
-                    "choose other names (--name-prefix), or remove the conflicting objects; \
-                     nothing was changed"
-                        .to_owned(),
-                ]
-            }
-            Self::Credential(error) => error.advice(),
-            Self::NotConfirmed { hint } => vec![(*hint).to_owned()],
-            Self::Refused { hints, .. } => hints.clone(),
-            Self::Simulate(error) => error.hints(),
-            Self::Moved(_) => vec!["create and review the plan again".to_owned()],
-            Self::Locked { ends: None, .. } => {
-                vec!["it runs on this machine: wait until it ends".to_owned()]
-            }
-            Self::Locked { ends: Some(ends), .. } => vec![
-                format!("wait until it ends; if it was killed, its lock expires at {ends}"),
-                format!(
-                    "to break the lock of a run that no longer exists: kubectl -n {} delete lease \
-                     {}",
-                    lock::NAMESPACE,
-                    lock::LEASE
-                ),
-            ],
-            Self::Interrupted => vec![
-                "run the same command again to resume; `tenon status` shows what is missing, \
-                 `tenon uninstall` reverts the completed steps"
-                    .to_owned(),
-            ],
-            Self::Protected => vec![
-                "set protect.preventUninstall to false, run `tenon install`, then uninstall"
-                    .to_owned(),
-            ],
-            Self::Observe(Failure::Kubernetes(error))
-            | Self::Step(StepError { source: Failure::Kubernetes(error), .. })
-                if let Some(plugin) = error.plugin() =>
-            {
-                plugin.advice()
-            }
-            Self::Observe(failure) => advice(failure).into_iter().collect(),
-            Self::Step(StepError { source: Failure::Canary { .. }, .. }) => vec![
-                "run the same command again when that is fixed, or `tenon rollback` to revert the \
-                 preparations"
-                    .to_owned(),
-            ],
-            Self::Step(StepError { source, .. }) => {
-                vec![
-                    advice(source).unwrap_or_else(|| {
-                        "run the same command again to resume from here".to_owned()
-                    }),
-                ]
-            }
-            Self::Timeout { .. } => vec![
-                "`tenon status` shows what is missing; use a longer --timeout to wait longer"
-                    .to_owned(),
-            ],
-            Self::File(_) | Self::Preflight { .. } | Self::Unfit { .. } | Self::Prompt(_) => {
-                Vec::new()
-            }
-        }
-    }
-}
-
-/// An error and what is behind it, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    text
 }
 
 #[cfg(test)]
@@ -355,6 +275,7 @@ mod tests {
                 resource: "role x".into(),
                 code: Some("AccessDenied".into()),
                 message: message.into(),
+                no_answer: None,
             });
             ExpectedError::from(StepError { step: "node-role".into(), done: 0, source })
                 .hints()
@@ -367,7 +288,8 @@ mod tests {
 
     fn unread(source: kube::Error) -> ExpectedError {
         let source = Box::new(source);
-        ExpectedError::Observe(KubeError { verb: "list", resource: "nodes".into(), source }.into())
+        let cause = source;
+        ExpectedError::Observe(KubeError { verb: "list", resource: "nodes".into(), cause }.into())
     }
 
     #[test]

@@ -146,6 +146,7 @@ fn a_missing_settings_file_is_a_usage_error() {
     --- stdout
     --- stderr
     error: can't read none.yaml: No such file or directory (os error 2)
+    hint: check the path and the permissions of the file
     "#);
 }
 

@@ -1,14 +1,17 @@
 //! The AWS clients, and one error for all their calls: which action on which resource failed, and what kind of failure it was.
 
+mod answer;
+pub mod profiles;
+
 use std::time::Duration;
 
 use aws_config::retry::RetryConfig;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_smithy_runtime_api::client::result::SdkError;
-use aws_smithy_types::error::display::DisplayErrorContext;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 use aws_smithy_types::timeout::TimeoutConfig;
 
+pub use self::answer::NoAnswer;
 use crate::audit::Audit;
 
 /// No endpoint may keep a call waiting for ever: a network that drops packets does not say so. Every attempt has this long, as the operator's.
@@ -95,7 +98,7 @@ impl Aws {
 
 /// A call to AWS failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{action} on {resource}: {}{message}", code.as_ref().map(|code| format!("{code}: ")).unwrap_or_default())]
+#[error("{}", self.in_words())]
 pub struct AwsError {
     /// As IAM spells it, such as `iam:CreateRole`.
     pub action: &'static str,
@@ -105,9 +108,27 @@ pub struct AwsError {
     pub code: Option<String>,
     /// AWS's message, or why there was no answer.
     pub message: String,
+    /// Why AWS did not answer, if it did not.
+    pub no_answer: Option<NoAnswer>,
 }
 
 impl AwsError {
+    fn in_words(&self) -> String {
+        let Self { action, resource, message, .. } = self;
+        match &self.code {
+            // Every other call would have failed as well.
+            _ if self.lacks_credentials() => message.clone(),
+            Some(code) if message.is_empty() => format!("{action} on {resource}: {code}"),
+            Some(code) => format!("{action} on {resource}: {code}: {message}"),
+            None => format!("{action} on {resource}: {message}"),
+        }
+    }
+
+    /// Nothing was sent, for want of credentials.
+    pub fn lacks_credentials(&self) -> bool {
+        matches!(self.no_answer, Some(answer) if answer != NoAnswer::Unreached)
+    }
+
     /// The caller may not do it.
     pub fn is_denied(&self) -> bool {
         self.has_code(&[
@@ -192,12 +213,16 @@ where
         self.map_err(|error| {
             let answered = error.as_service_error();
             let code = answered.and_then(ProvideErrorMetadata::code).map(str::to_owned);
-            let message = match (answered.and_then(ProvideErrorMetadata::message), &code) {
-                (Some(message), _) => message.to_owned(),
-                (None, Some(_)) => String::new(),
-                (None, None) => DisplayErrorContext(&error).to_string(),
-            };
-            AwsError { action, resource: resource.into(), code, message }
+            let (no_answer, message) =
+                match (answered.and_then(ProvideErrorMetadata::message), &code) {
+                    (Some(message), _) => (None, message.to_owned()),
+                    (None, Some(_)) => (None, String::new()),
+                    (None, None) => {
+                        let (kind, text) = answer::explain(&error);
+                        (Some(kind), text)
+                    }
+                };
+            AwsError { action, resource: resource.into(), code, message, no_answer }
         })
     }
 }
@@ -231,6 +256,7 @@ mod tests {
             resource: "x".into(),
             code: code.map(str::to_owned),
             message: "m".into(),
+            no_answer: None,
         }
     }
 
@@ -271,7 +297,8 @@ mod tests {
         let asked = Aws::new(config).sts.get_caller_identity().send().await;
         let error = asked.calling("sts:GetCallerIdentity", "*").expect_err("nobody answers");
         assert_eq!(began.elapsed().as_secs(), 60, "{error}");
-        assert_eq!(error.code, None);
+        assert_eq!((error.code, error.no_answer), (None, Some(NoAnswer::Unreached)));
+        assert_eq!(error.message, "AWS did not answer in time");
     }
 
     #[test]

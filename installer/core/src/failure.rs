@@ -50,6 +50,11 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// Nothing was sent, for want of AWS credentials.
+    pub fn lacks_credentials(&self) -> bool {
+        matches!(self, Self::Aws(error) if error.lacks_credentials())
+    }
+
     /// What is missing when the call was denied: the action and what it was tried on.
     pub fn denied(&self) -> Option<(String, String)> {
         match self {

@@ -170,7 +170,7 @@ pub async fn find(cluster: &Cluster, install_id: &str) -> Result<Option<Record>,
     let maps: Api<ConfigMap> = Api::all(cluster.client());
     let labels = format!("{INSTALL_ID}={install_id},{COMPONENT}=record");
     let found = maps.list(&ListParams::default().labels(&labels)).await.map_err(|source| {
-        KubeError { verb: "list", resource: "configmaps".to_owned(), source: Box::new(source) }
+        KubeError { verb: "list", resource: "configmaps".to_owned(), cause: Box::new(source) }
     })?;
     let mut texts = found.items.into_iter().filter_map(|map| map.data?.remove("record.json"));
     Ok(texts.find_map(|text| serde_json::from_str(&text).ok()))

@@ -144,6 +144,17 @@ pub enum ClientError {
     /// The kubeconfig is not usable.
     #[error("the kubeconfig can't be used: {0}")]
     Kubeconfig(String),
+    /// It has no context of the name that was given, or none was given.
+    #[error("{}", match name {
+        Some(name) => format!("the kubeconfig has no context {name:?}"),
+        None => "the kubeconfig has no current context, and none was named".to_owned(),
+    })]
+    UnknownContext {
+        /// The name.
+        name: Option<String>,
+        /// The contexts that it has.
+        known: Vec<String>,
+    },
     /// Its credential plugin gave no credential.
     #[error(transparent)]
     Plugin(PluginError),

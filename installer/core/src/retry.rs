@@ -166,6 +166,7 @@ mod tests {
             resource: "x".into(),
             code: Some(code.into()),
             message: message.into(),
+            no_answer: None,
         }
     }
 

@@ -5,8 +5,10 @@
 pub mod config;
 pub mod document;
 pub mod problem;
+mod region;
 pub mod renamed;
 pub mod schema;
+mod syntax;
 pub mod values;
 
 use std::path::{Path, PathBuf};
@@ -16,13 +18,13 @@ use serde_json::Value;
 use crate::files::FileError;
 use crate::names;
 use crate::ownership::Tags;
-use crate::settings::values::Values;
-use crate::words::count;
+use crate::settings::values::{Refused, Values};
+use crate::words::{count, without_types};
 use config::{
     Architecture, Authorization, CapacityType, Config, Discovery, Event, Host, IdentityMode,
     ProfileMode, Switch,
 };
-use document::Document;
+use document::{Document, Node};
 use problem::Problem;
 
 /// Everything that was asked for, complete and checked.
@@ -167,6 +169,8 @@ pub struct Source {
     pub config: Config,
     /// What is wrong in it. Kept until everything else is checked, so that all problems are reported at once.
     pub problems: Vec<Problem>,
+    /// The cluster may be in a region that this version does not know.
+    pub allow_unknown_region: bool,
 }
 
 impl Source {
@@ -187,6 +191,18 @@ impl Source {
                 return Self { file, directory, problems, ..Self::default() };
             }
         };
+        if matches!(document.node, Node::Scalar(_) | Node::List(_)) {
+            let what = match document.node {
+                Node::Scalar(Value::Null) => "is empty",
+                _ => "is not a settings file",
+            };
+            let message = format!(
+                "{what}; a settings file begins with apiVersion: tenon.sh/v1alpha1 and kind: \
+                 Installation, and `tenon config init` prints one"
+            );
+            let problems = vec![Problem::in_file(file, None, "", message)];
+            return Self { file: Some(file.to_owned()), directory, problems, ..Self::default() };
+        }
         let mut problems = schema::check(&Config::json_schema(), &document, file);
         let mut json =
             document.to_json_without(&|path| problems.iter().any(|problem| problem.path == path));
@@ -198,7 +214,8 @@ impl Source {
         let config = match serde_json::from_value::<Config>(json) {
             Ok(config) => config,
             Err(error) => {
-                problems.push(Problem::in_file(file, None, "", error.to_string()));
+                let message = without_types(&error.to_string());
+                problems.push(Problem::in_file(file, None, "", message));
                 Config::default()
             }
         };
@@ -207,7 +224,8 @@ impl Source {
             Problem::in_file(file, document.line_of(&path), &path, message)
         }));
         problems.sort_by_key(|problem| problem.line.unwrap_or(0));
-        Self { file: Some(file.to_owned()), document: Some(document), directory, config, problems }
+        let file = Some(file.to_owned());
+        Self { file, document: Some(document), directory, config, problems, ..Self::default() }
     }
 
     /// A configuration that doesn't come from a file, such as an installation's record.
@@ -227,7 +245,11 @@ pub struct SettingsError {
 impl Settings {
     /// Resolves everything, or says all that is wrong or missing. Calls nothing.
     pub fn resolve(source: Source, inferred: &Inferred) -> Result<Self, SettingsError> {
-        let Source { mut config, mut problems, .. } = source;
+        let Source { mut config, mut problems, allow_unknown_region, .. } = source;
+        if source.file.is_some() && source.document.is_none() {
+            // Of what the file says nothing is known, so nothing can be missing in it.
+            return Err(SettingsError { problems });
+        }
         // What the file says was judged with its lines; what is new here came from a flag or a variable.
         let judged =
             config.check().into_iter().map(|(path, message)| Problem::of_value(&path, message));
@@ -236,6 +258,11 @@ impl Settings {
                 .iter()
                 .any(|known| known.path == problem.path && known.message == problem.message)
             {
+                problems.push(problem);
+            }
+        }
+        for problem in schema::check_value(&Config::json_schema(), config.to_json()) {
+            if !problems.iter().any(|known| known.path == problem.path) {
                 problems.push(problem);
             }
         }
@@ -259,14 +286,49 @@ impl Settings {
         };
         let cluster = required(&config.cluster.name, "cluster.name", "--cluster or TENON_CLUSTER");
         let region = required(&config.cluster.region, "cluster.region", "--region or AWS_REGION");
+        if let Some(message) =
+            region.as_deref().and_then(|region| region::problem(region, allow_unknown_region))
+            && !problems.iter().any(|problem| problem.path == "cluster.region")
+        {
+            let region = region.as_deref().unwrap_or_default();
+            problems.push(Problem::of_setting(
+                (source.file.as_deref(), source.document.as_ref()),
+                "cluster.region",
+                region,
+                message,
+            ));
+        }
         let defaults = defaults(&config, &source.directory, &mut problems);
         let values = match config.values() {
             Ok(values) => values,
             Err(message) => {
-                problems.push(Problem::of_value("deploy.values", message));
+                // Said with its field already, if it is of the wrong type.
+                if !problems.iter().any(|known| known.path.starts_with("deploy.values.")) {
+                    problems.push(Problem::of_value("deploy.values", without_types(&message)));
+                }
                 Values::default()
             }
         };
+        for Refused { path, value, allowed } in values.check() {
+            let path = match path.as_str() {
+                "controller.image.repository" if config.deploy.image.is_some() => {
+                    "deploy.image".to_owned()
+                }
+                "controller.image.tag" if config.deploy.version.is_some() => {
+                    "deploy.version".to_owned()
+                }
+                _ => format!("deploy.values.{path}"),
+            };
+            if !problems.iter().any(|known| known.path == path) {
+                let message = format!("{value:?} is not allowed; allowed: {allowed}");
+                problems.push(Problem::of_setting(
+                    (source.file.as_deref(), source.document.as_ref()),
+                    &path,
+                    &value,
+                    message,
+                ));
+            }
+        }
         let (Some(cluster), Some(region)) = (cluster, region) else {
             return Err(SettingsError { problems });
         };

@@ -11,7 +11,8 @@ use aws_sigv4::http_request::{
 use aws_sigv4::sign::v4;
 use base64::Engine;
 use kube::config::{
-    AuthInfo, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext,
+    AuthInfo, Context, KubeConfigOptions, Kubeconfig, KubeconfigError, NamedAuthInfo, NamedCluster,
+    NamedContext,
 };
 use kube::{Client, Config};
 use tempfile::NamedTempFile;
@@ -23,8 +24,9 @@ use crate::clock;
 use crate::kubernetes::client::{Cluster, with_deadline, without_hidden_retries};
 use crate::observe::facts::ClusterFacts;
 use crate::plugin::{self, ClientError};
+use crate::settings::document::first_line;
 use crate::settings::{Inferred, infer_from_context};
-use crate::words::chain;
+use crate::words::{chain, root, without_types};
 
 /// EKS accepts a token for 15 minutes; it is made anew well before.
 const TOKEN_REFRESH: Duration = Duration::from_mins(10);
@@ -108,8 +110,34 @@ pub fn infer(options: &KubeconfigOptions) -> Inferred {
     context.map(|context| infer_from_context(&context.cluster)).unwrap_or_default()
 }
 
+/// Whether a kubeconfig that is named can be read and has the context. Reads files only, so that a wrong name is found before anything is called.
+pub fn check(options: &KubeconfigOptions) -> Result<(), ClientError> {
+    if !has_kubeconfig(options) {
+        return Ok(());
+    }
+    check_context(&read_kubeconfig(options)?, options)
+}
+
+fn check_context(kubeconfig: &Kubeconfig, options: &KubeconfigOptions) -> Result<(), ClientError> {
+    let current = kubeconfig.current_context.clone().filter(|name| !name.is_empty());
+    let name = options.context.clone().or(current);
+    let known = kubeconfig.contexts.iter().map(|context| context.name.clone()).collect::<Vec<_>>();
+    match &name {
+        Some(name) if known.contains(name) => Ok(()),
+        _ => Err(ClientError::UnknownContext { name, known }),
+    }
+}
+
 fn read_kubeconfig(options: &KubeconfigOptions) -> Result<Kubeconfig, ClientError> {
-    let failed = |error: &dyn std::error::Error| ClientError::Kubeconfig(chain(error));
+    let failed = |error: &KubeconfigError| {
+        ClientError::Kubeconfig(match error {
+            KubeconfigError::ReadConfig(error, path) => {
+                format!("can't read {}: {error}", path.display())
+            }
+            KubeconfigError::Parse(error) => without_types(&first_line(&error.to_string())),
+            other => chain(other),
+        })
+    };
     match &options.files {
         Some(files) if !files.is_empty() => {
             let mut merged: Option<Kubeconfig> = None;
@@ -135,7 +163,9 @@ pub async fn client(options: &KubeconfigOptions) -> Result<Client, ClientError> 
 async fn config(options: &KubeconfigOptions) -> Result<Config, ClientError> {
     let chosen =
         KubeConfigOptions { context: options.context.clone(), ..KubeConfigOptions::default() };
-    Config::from_custom_kubeconfig(read_kubeconfig(options)?, &chosen)
+    let kubeconfig = read_kubeconfig(options)?;
+    check_context(&kubeconfig, options)?;
+    Config::from_custom_kubeconfig(kubeconfig, &chosen)
         .await
         .map_err(|error| ClientError::Kubeconfig(chain(&error)))
 }
@@ -247,7 +277,7 @@ async fn token(aws: &Aws, facts: &ClusterFacts) -> Result<String, TargetError> {
                 CREDENTIALS.as_secs()
             ))
         })?
-        .map_err(|error| TargetError::Credentials(chain(&error)))?;
+        .map_err(|error| TargetError::Credentials(root(&error)))?;
     let url = presign(
         &credentials.into(),
         &facts.region,

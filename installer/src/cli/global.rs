@@ -8,6 +8,7 @@ use crate::printer::{OutputFormat, Printer};
 
 /// What every command understands. A flag wins over its environment variable, which wins over the settings file.
 #[derive(Debug, Clone, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct GlobalArgs {
     /// Name of the EKS cluster
     #[arg(
@@ -32,6 +33,16 @@ pub struct GlobalArgs {
     /// Region of the AWS configuration, where AWS_REGION is not set
     #[arg(long, global = true, env = "AWS_DEFAULT_REGION", hide = true)]
     pub default_region: Option<String>,
+    /// Accept a region that this version of tenon does not know
+    #[arg(
+        long,
+        global = true,
+        env = "TENON_ALLOW_UNKNOWN_REGION",
+        hide_env_values = true,
+        value_parser = clap::builder::FalseyValueParser::new(),
+        help_heading = "Target"
+    )]
+    pub allow_unknown_region: bool,
     /// Profile of the AWS configuration
     #[arg(
         long,
@@ -42,6 +53,18 @@ pub struct GlobalArgs {
         help_heading = "Target"
     )]
     pub profile: Option<String>,
+    /// The AWS configuration, for the names of its profiles
+    #[arg(long, global = true, env = "AWS_CONFIG_FILE", hide = true, value_name = "FILE")]
+    pub aws_config_file: Option<PathBuf>,
+    /// The credentials of the AWS configuration, for the names of its profiles
+    #[arg(
+        long,
+        global = true,
+        env = "AWS_SHARED_CREDENTIALS_FILE",
+        hide = true,
+        value_name = "FILE"
+    )]
+    pub aws_credentials_file: Option<PathBuf>,
     /// Kubeconfig file; without it and without --context, tenon connects with a token created from
     /// the AWS credentials
     #[arg(

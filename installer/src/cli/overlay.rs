@@ -20,6 +20,7 @@ pub fn resolve(
     let (config, problems) = overlay(source.config, global, args);
     source.config = config;
     source.problems.extend(problems);
+    source.allow_unknown_region = global.allow_unknown_region;
     if !args.nodepool_files.is_empty() {
         // Those of the command line are found from where it was typed.
         source.directory = PathBuf::new();

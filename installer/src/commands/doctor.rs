@@ -60,6 +60,6 @@ async fn look(
     }
     let inferred = target::infer(&global.kubeconfig());
     let settings = resolve(source(&settings)?, global, &settings, &inferred)?;
-    let look = Look::at(global, settings).await;
+    let look = Look::at(global, settings).await?;
     Ok(look.observe(asking).await)
 }

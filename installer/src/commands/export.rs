@@ -1,7 +1,6 @@
 //! `tenon export`: what `install` would make, in the form of the tool that is to make it instead. Nothing is changed.
 
 use serde_json::{Value, json};
-use tenon_installer_core::aws::Aws;
 use tenon_installer_core::desired::Desired;
 use tenon_installer_core::observe::{self, facts};
 use tenon_installer_core::settings::Settings;
@@ -60,7 +59,7 @@ async fn desired(
     args: &SettingArgs,
 ) -> Result<(Settings, Desired, bool), ExpectedError> {
     let settings = resolve(source(args)?, global, args, &target::infer(&global.kubeconfig()))?;
-    let aws = Aws::connect(&global.aws(), &settings.region).await;
+    let aws = global.connect_aws(&settings).await?;
     let node_role = settings.node_role_name.as_deref();
     let facts = facts::read(&aws, &settings.cluster, &settings.region, node_role).await;
     let facts = facts.map_err(observe_failed)?;

@@ -1,7 +1,7 @@
 //! `tenon iam`: the documents for whoever makes roles, what the caller needs, and whether what is attached suffices.
 
 use tenon_iam_policies::caller::CallerScope;
-use tenon_installer_core::aws::{Aws, Calling};
+use tenon_installer_core::aws::Calling;
 use tenon_installer_core::desired::Desired;
 use tenon_installer_core::observe::facts::{Caller, ClusterFacts, Facts};
 use tenon_installer_core::settings::Settings;
@@ -52,7 +52,7 @@ pub(super) async fn desired_without_cluster(
 }
 
 async fn account(global: &GlobalArgs, settings: &Settings) -> Result<String, ExpectedError> {
-    let aws = Aws::connect(&global.aws(), &settings.region).await;
+    let aws = global.connect_aws(settings).await?;
     let identity = aws.sts.get_caller_identity().send().await.calling("sts:GetCallerIdentity", "*");
     let identity = identity.map_err(super::session::observe_failed)?;
     Ok(identity.account.unwrap_or_default())

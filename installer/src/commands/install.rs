@@ -210,7 +210,7 @@ async fn ask(
     let asked = wizard::ask_target(&mut questions, &mut config, &inferred).await;
     asked.map_err(ExpectedError::prompt)?;
     let settings = resolve(Source::recorded(config.clone()), global, &args.settings, &inferred)?;
-    let aws = Aws::connect(&global.aws(), &settings.region).await;
+    let aws = global.connect(&settings).await?;
     let facts = facts::read(&aws, &settings.cluster, &settings.region, None)
         .await
         .map_err(observe_failed)?;

@@ -15,6 +15,7 @@ use tenon_installer_core::target::Target;
 
 use super::session::{Session, record_file};
 use crate::cli::GlobalArgs;
+use crate::errors::ExpectedError;
 
 /// A check that has to wait for many attempts tells nothing more than after the second.
 const ATTEMPTS: u32 = 2;
@@ -45,10 +46,10 @@ pub(super) struct Look {
 
 impl Look {
     /// Reads as much as can be read.
-    pub(super) async fn at(global: &GlobalArgs, settings: Settings) -> Self {
+    pub(super) async fn at(global: &GlobalArgs, settings: Settings) -> Result<Self, ExpectedError> {
         let global =
             GlobalArgs { max_attempts: global.max_attempts.min(ATTEMPTS), ..global.clone() };
-        let aws = Aws::connect(&global.aws(), &settings.region).await;
+        let aws = global.connect(&settings).await?;
         let node_role = settings.node_role_name.as_deref();
         let facts = facts::read(&aws, &settings.cluster, &settings.region, node_role).await;
         let target = match &facts {
@@ -75,7 +76,7 @@ impl Look {
             _ => (None, Vec::new()),
         };
         let audit = facts.as_ref().ok().and_then(|facts| audit_file(&global, facts, &settings));
-        Self { settings, aws, facts, target, desired, world, plan, conflicts, audit }
+        Ok(Self { settings, aws, facts, target, desired, world, plan, conflicts, audit })
     }
 
     /// Everything that the checks look at.

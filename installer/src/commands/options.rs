@@ -1,13 +1,38 @@
 //! What the command line says, as those who connect take it.
 
-use tenon_installer_core::aws::AwsOptions;
-use tenon_installer_core::target::KubeconfigOptions;
+use tenon_installer_core::aws::profiles::ProfileFiles;
+use tenon_installer_core::aws::{Aws, AwsOptions};
+use tenon_installer_core::settings::Settings;
+use tenon_installer_core::target::{self, KubeconfigOptions};
 
 use crate::cli::GlobalArgs;
+use crate::errors::ExpectedError;
 
 impl GlobalArgs {
+    /// Clients for AWS, once everything that was named for reaching AWS and the cluster is known to exist.
+    pub(super) async fn connect(&self, settings: &Settings) -> Result<Aws, ExpectedError> {
+        target::check(&self.kubeconfig())?;
+        self.connect_aws(settings).await
+    }
+
+    /// The same where the cluster is not asked.
+    pub(super) async fn connect_aws(&self, settings: &Settings) -> Result<Aws, ExpectedError> {
+        if let Some(profile) = &self.profile {
+            self.profile_files().check(profile)?;
+        }
+        Ok(Aws::connect(&self.aws(), &settings.region).await)
+    }
+
+    fn profile_files(&self) -> ProfileFiles {
+        let at_home = |name: &str| self.home.as_ref().map(|home| home.join(".aws").join(name));
+        ProfileFiles {
+            config: self.aws_config_file.clone().or_else(|| at_home("config")),
+            credentials: self.aws_credentials_file.clone().or_else(|| at_home("credentials")),
+        }
+    }
+
     /// How AWS is reached.
-    pub(super) fn aws(&self) -> AwsOptions {
+    fn aws(&self) -> AwsOptions {
         AwsOptions { profile: self.profile.clone(), max_attempts: self.max_attempts }
     }
 

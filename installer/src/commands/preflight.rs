@@ -51,7 +51,7 @@ pub async fn run(
     let options = args.checks.options(args.strict, false)?;
     let inferred = target::infer(&global.kubeconfig());
     let settings = resolve(source(&args.settings)?, global, &args.settings, &inferred)?;
-    let look = Box::pin(Look::at(global, settings)).await;
+    let look = Box::pin(Look::at(global, settings)).await?;
     let seen = Box::pin(look.observe(args.checks.asking(false))).await;
     Ok(show(&judge(&seen, &options), args.all, *printer))
 }

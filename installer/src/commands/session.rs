@@ -88,7 +88,7 @@ impl Connection {
             return Box::pin(Self::open_recorded(global, args, &inferred)).await;
         }
         let settings = resolve(source, global, args, &inferred)?;
-        let aws = Aws::connect(&global.aws(), &settings.region).await;
+        let aws = global.connect(&settings).await?;
         let facts = read_facts(&aws, &settings).await?;
         let target = Target::connect(&global.kubeconfig(), &aws, &facts.cluster).await?;
         Ok(Self::new(global, settings, aws, facts, target))
@@ -100,7 +100,7 @@ impl Connection {
         inferred: &Inferred,
     ) -> Result<Self, ExpectedError> {
         let first = resolve(Source::default(), global, args, inferred)?;
-        let aws = Aws::connect(&global.aws(), &first.region).await;
+        let aws = global.connect(&first).await?;
         let facts =
             facts::read(&aws, &first.cluster, &first.region, None).await.map_err(observe_failed)?;
         let target = Target::connect(&global.kubeconfig(), &aws, &facts.cluster).await?;

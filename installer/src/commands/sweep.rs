@@ -39,7 +39,7 @@ struct Place {
 impl Place {
     async fn open(global: &GlobalArgs, args: &SettingArgs) -> Result<Self, ExpectedError> {
         let settings = resolve(source(args)?, global, args, &target::infer(&global.kubeconfig()))?;
-        let aws = Aws::connect(&global.aws(), &settings.region).await;
+        let aws = global.connect(&settings).await?;
         let facts = match facts::read(&aws, &settings.cluster, &settings.region, None).await {
             Ok(facts) => Some(facts),
             Err(error) if is_no_cluster(&error) => None,

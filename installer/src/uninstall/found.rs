@@ -273,7 +273,7 @@ async fn lease(client: Client, place: &Place) -> Result<Option<Object>, KubeErro
     let found = found.map_err(|source| KubeError {
         verb: "get",
         resource: format!("Lease {place}"),
-        source: Box::new(source),
+        cause: Box::new(source),
     })?;
     Ok(found.map(|lease| Object::new(&lease)))
 }

@@ -124,7 +124,7 @@ async fn report(client: &Client, namespace: &str, job: &str) -> Result<ProbeRepo
         let found = pods.list(&of_job).await.map_err(|source| KubeError {
             verb: "list",
             resource: "pods".to_owned(),
-            source: Box::new(source),
+            cause: Box::new(source),
         })?;
         let pod = found.items.first();
         Ok::<_, Failure>(pod.map(|pod| serde_json::to_value(pod).unwrap_or_default()))

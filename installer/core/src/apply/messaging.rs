@@ -144,6 +144,7 @@ pub(super) async fn ensure_rule(
                 resource: rule.arn.clone(),
                 code: entry.error_code,
                 message: entry.error_message.unwrap_or_default(),
+                no_answer: None,
             }),
         }
     };

@@ -4,9 +4,10 @@
 //! Reads are repeated here, and say so; writes are repeated by whoever knows what a conflict means for them. A server that is silent is given up
 //! ([`with_deadline`]): a network that drops packets tells nobody, and a call would wait for ever.
 
+mod error;
+
 use std::fmt::Debug;
 use std::future::Future;
-use std::io;
 use std::time::Duration;
 
 use futures::TryStreamExt;
@@ -21,107 +22,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+pub use self::error::{KubeError, failed};
 use super::object::{Key, Object};
 use crate::audit::Audit;
-use crate::plugin::PluginError;
 
 /// Owner of the fields that the installer writes.
 pub(crate) const FIELD_MANAGER: &str = "tenon";
-
-/// A call to Kubernetes failed.
-#[derive(Debug, thiserror::Error)]
-#[error("{verb} {resource}: {message}", message = short(.source))]
-pub struct KubeError {
-    /// `get`, `patch`, ….
-    pub verb: &'static str,
-    /// What it was tried on.
-    pub resource: String,
-    /// Why it failed.
-    pub source: Box<Error>,
-}
-
-fn short(error: &Error) -> String {
-    match error {
-        Error::Api(status) => status.message.clone(),
-        other if let Some(plugin) = PluginError::behind(other) => plugin.to_string(),
-        silent if is_silence(silent) => {
-            format!("the API server did not answer within {} s", SILENCE.as_secs())
-        }
-        other => {
-            use std::error::Error as _;
-            let mut text = other.to_string();
-            let mut source = other.source();
-            while let Some(error) = source {
-                text = format!("{text}: {error}");
-                source = error.source();
-            }
-            text
-        }
-    }
-}
-
-/// Whether the connection was given up because nothing came over it, or because there never was one.
-fn is_silence(error: &Error) -> bool {
-    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(error) = source {
-        let io = error.downcast_ref::<io::Error>();
-        if io.is_some_and(|error| error.kind() == io::ErrorKind::TimedOut) {
-            return true;
-        }
-        source = error.source();
-    }
-    false
-}
-
-impl KubeError {
-    /// The API server stayed silent for as long as it may.
-    pub fn is_silence(&self) -> bool {
-        is_silence(&self.source)
-    }
-
-    /// The kubeconfig's credential plugin gave no credential, so that nothing was sent.
-    pub fn plugin(&self) -> Option<&PluginError> {
-        PluginError::behind(&self.source)
-    }
-
-    fn code(&self) -> Option<u16> {
-        match &*self.source {
-            Error::Api(status) => Some(status.code),
-            _ => None,
-        }
-    }
-
-    /// The caller may not do it.
-    pub fn is_denied(&self) -> bool {
-        matches!(self.code(), Some(401 | 403))
-    }
-
-    /// There is no such object, or no such type.
-    pub fn is_not_found(&self) -> bool {
-        self.code() == Some(404)
-    }
-
-    /// Somebody changed the object in between, or it exists already.
-    pub(crate) fn is_conflict(&self) -> bool {
-        self.code() == Some(409)
-    }
-
-    /// The server is overloaded, starting, or not reached.
-    pub(crate) fn is_overload(&self) -> bool {
-        match self.code() {
-            Some(code) => matches!(code, 429 | 500..=599),
-            None => {
-                matches!(&*self.source, Error::HyperError(_) | Error::Service(_))
-                    && self.plugin().is_none()
-            }
-        }
-    }
-
-    /// Trying again may help: conflicts, overload, a server that is starting.
-    pub fn is_transient(&self) -> bool {
-        self.is_conflict() || self.is_overload()
-    }
-}
 
 /// For how long a read is repeated while the API server is overloaded or restarting.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -149,17 +55,25 @@ pub fn without_hidden_retries(mut config: Config) -> Config {
     config
 }
 
-/// Repeats a read while the server is overloaded or restarting, and says so each time.
+/// Repeats a read while the server is overloaded or restarting, and says so.
 async fn patiently<T, F>(mut call: impl FnMut() -> F) -> Result<T, KubeError>
 where
     F: Future<Output = Result<T, KubeError>>,
 {
     let end = Instant::now() + PATIENCE;
     let mut pause = Duration::from_millis(250);
+    let mut warned = String::new();
     loop {
         match call().await {
             Err(error) if error.is_overload() && Instant::now() + pause < end => {
-                tracing::warn!("{error}; retrying in {} ms", pause.as_millis());
+                let text = error.to_string();
+                // Once is enough, until something else is wrong.
+                if text == warned {
+                    tracing::debug!("{text}; retrying in {} ms", pause.as_millis());
+                } else {
+                    tracing::warn!("{text}; retrying for up to {} s", PATIENCE.as_secs());
+                    warned = text;
+                }
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(Duration::from_secs(4));
             }
@@ -177,11 +91,6 @@ pub enum Eviction {
     Refused(String),
     /// It is gone, or another pod has its name.
     Gone,
-}
-
-/// What failed, of a call that was made without this client.
-pub fn failed(verb: &'static str, resource: String, source: Error) -> KubeError {
-    KubeError { verb, resource, source: Box::new(source) }
 }
 
 /// The API server, spoken to in objects of any type.
@@ -331,7 +240,7 @@ impl Cluster {
         let error = failed("create", format!("eviction of {namespace}/{name}"), source);
         match error.code() {
             // 500: several budgets select the pod, which the eviction API does not support.
-            Some(429 | 500) => Ok(Eviction::Refused(short(&error.source))),
+            Some(429 | 500) => Ok(Eviction::Refused(error.reason())),
             Some(404 | 409) => Ok(Eviction::Gone),
             _ => Err(error),
         }

@@ -40,5 +40,6 @@ fn parse(name: &str, text: &str) -> Result<Document, AwsError> {
         resource: name.to_owned(),
         code: None,
         message: error.to_string(),
+        no_answer: None,
     })
 }

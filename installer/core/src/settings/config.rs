@@ -402,6 +402,12 @@ impl Config {
         schema
     }
 
+    /// The configuration as JSON.
+    pub(super) fn to_json(&self) -> Value {
+        serde_json::to_value(self)
+            .expect("a configuration holds maps, lists and scalars, which always serialise")
+    }
+
     /// The file's text.
     pub fn to_yaml(&self) -> String {
         serde_saphyr::to_string(self)

@@ -36,14 +36,35 @@ pub struct SyntaxError {
     pub message: String,
 }
 
+impl From<Value> for Document {
+    /// A value that is in no file.
+    fn from(value: Value) -> Self {
+        let node = match value {
+            Value::Object(map) => {
+                Node::Map(map.into_iter().map(|(key, value)| (key, value.into())).collect())
+            }
+            Value::Array(items) => Node::List(items.into_iter().map(Self::from).collect()),
+            scalar => Node::Scalar(scalar),
+        };
+        Self { line: 0, node }
+    }
+}
+
 impl Document {
     /// Reads one document.
     pub fn parse(text: &str) -> Result<Self, SyntaxError> {
         // `y` and `no` are texts in YAML 1.2, and in tags and names they are meant as such.
         let options = serde_saphyr::options! { strict_booleans: true };
-        serde_saphyr::from_str_with_options::<Self>(text, options).map_err(|error| SyntaxError {
-            line: error.location().map(|location| location.line()),
-            message: first_line(&error.to_string()),
+        serde_saphyr::from_str_with_options::<Self>(text, options).map_err(|error| {
+            let line = error.location().map(|location| location.line());
+            let message = first_line(&error.to_string());
+            // The problem has the line already.
+            let place = |text: &str| text.starts_with("line ") && text.contains(" column ");
+            let message = match message.split_once(": ") {
+                Some((before, after)) if line.is_some() && place(before) => after.to_owned(),
+                _ => message,
+            };
+            SyntaxError { line, message }
         })
     }
 
@@ -77,6 +98,17 @@ impl Document {
                     .into()
             }
         }
+    }
+
+    /// The line of the value at a path, if that is the value there.
+    pub(crate) fn line_of_value(&self, path: &str, value: &str) -> Option<u64> {
+        let pointer = format!("/{}", path.replace(['.', '['], "/").replace(']', ""));
+        let is_there = match self.to_json().pointer(&pointer)? {
+            Value::String(text) => text == value,
+            Value::Number(number) => number.to_string() == value,
+            _ => false,
+        };
+        self.line_of(path).filter(|_| is_there)
     }
 
     /// The line of the value at a path such as `network.subnetIds[1]`, or of the nearest thing around it that is there.

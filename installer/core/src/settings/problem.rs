@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use super::document::Document;
+
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
@@ -30,6 +32,20 @@ impl Problem {
     /// On the command line.
     pub fn of_flag(flag: &str, message: String) -> Self {
         Self { file: None, line: None, path: flag.to_owned(), message }
+    }
+
+    /// Of a setting: with its line if its value is that of the settings file, and not of a flag over it.
+    pub(super) fn of_setting(
+        (file, document): (Option<&Path>, Option<&Document>),
+        path: &str,
+        value: &str,
+        message: String,
+    ) -> Self {
+        let line = document.and_then(|document| document.line_of_value(path, value));
+        match (file, line) {
+            (Some(file), Some(line)) => Self::in_file(file, Some(line), path, message),
+            _ => Self::of_value(path, message),
+        }
     }
 
     /// Of a value, wherever it came from.

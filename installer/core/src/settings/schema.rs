@@ -8,9 +8,19 @@ use serde_json::Value;
 
 use super::document::{Document, Node};
 use super::problem::Problem;
+use super::syntax::{QUANTITY, is_quantity};
 
 /// All problems of a document, in the order of the file.
 pub fn check(schema: &Value, document: &Document, file: &Path) -> Vec<Problem> {
+    check_in(schema, document, Some(file))
+}
+
+/// The same of a value that is in no file.
+pub(super) fn check_value(schema: &Value, value: Value) -> Vec<Problem> {
+    check_in(schema, &Document::from(value), None)
+}
+
+fn check_in(schema: &Value, document: &Document, file: Option<&Path>) -> Vec<Problem> {
     let mut checker = Checker { root: schema, file, problems: Vec::new() };
     checker.check(schema, document, "");
     checker.problems.sort_by_key(|problem| problem.line.unwrap_or(0));
@@ -19,7 +29,7 @@ pub fn check(schema: &Value, document: &Document, file: &Path) -> Vec<Problem> {
 
 struct Checker<'a> {
     root: &'a Value,
-    file: &'a Path,
+    file: Option<&'a Path>,
     problems: Vec<Problem>,
 }
 
@@ -30,7 +40,23 @@ impl<'a> Checker<'a> {
             // As for Helm, it takes the default away.
             return;
         }
+        if names_quantity(schema) {
+            let text = match &document.node {
+                Node::Scalar(Value::String(text)) => text.clone(),
+                other => shown_node(other),
+            };
+            if !is_quantity(&text) {
+                let message = format!("{} is not allowed; allowed: {QUANTITY}", shown(document));
+                self.report(document, path, message);
+            }
+            return;
+        }
         let schema = self.resolve(schema, document);
+        let is_nothing = matches!(&document.node, Node::Map(entries) if entries.is_empty());
+        if is_nothing && types(schema).contains(&"array") && path.starts_with("deploy.values.") {
+            // Karpenter's chart has it for a list.
+            return;
+        }
         if let Some(allowed) = constants(schema) {
             if !allowed.contains(&&document.to_json()) {
                 let allowed =
@@ -175,7 +201,10 @@ impl<'a> Checker<'a> {
 
     fn report(&mut self, document: &Document, path: &str, message: String) {
         let line = (document.line > 0).then_some(document.line);
-        self.problems.push(Problem::in_file(self.file, line, path, message));
+        self.problems.push(match self.file {
+            Some(file) => Problem::in_file(file, line, path, message),
+            None => Problem::of_value(path, message),
+        });
     }
 }
 
@@ -224,8 +253,18 @@ fn in_words(name: &str) -> &str {
     }
 }
 
+/// Whether it is the schema of a quantity, for which numbers may stand as well.
+fn names_quantity(schema: &Value) -> bool {
+    let reference = schema.get("$ref").and_then(Value::as_str);
+    reference.is_some_and(|reference| reference.ends_with(".resource.Quantity"))
+}
+
 fn shown(document: &Document) -> String {
-    match &document.node {
+    shown_node(&document.node)
+}
+
+fn shown_node(node: &Node) -> String {
+    match node {
         Node::Map(_) => "a map".to_owned(),
         Node::List(_) => "a list".to_owned(),
         Node::Scalar(Value::Null) => "an empty value".to_owned(),

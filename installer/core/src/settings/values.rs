@@ -1,5 +1,6 @@
 //! The values of the operator's objects, under the keys of the Helm chart (and of upstream's).
 
+mod check;
 mod settings;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
+pub(super) use self::check::Refused;
 pub use self::settings::{FeatureGates, OperatorSettings};
 
 /// All values.

@@ -278,7 +278,7 @@ pub(super) async fn of_nobody(bed: &Bed, verdicts: &mut Verdicts<'_>) {
     refused(&run(&["-f", &file]).await, ["interruption.queueName", "not its ARN or URL"]);
     assert!(control(bed).calls().all().is_empty(), "nothing was called");
 
-    let finished = run(&["--region", "eu-central-x"]).await;
+    let finished = run(&["--region", "eu-central-x", "--allow-unknown-region"]).await;
     let report = serde_json::from_slice(&finished.stdout).expect("a report");
     verdicts.fails(&report, &[("AC-02", "\"eu-central-x\" is not a region")]);
 }

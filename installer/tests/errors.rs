@@ -1,0 +1,252 @@
+//! What users do wrong, and what they read of it: the cause in one sentence, no names of types, nothing twice, and what to type.
+
+use std::path::Path;
+
+use assert_cmd::Command;
+use tenon::errors::ExpectedError;
+use tenon::printer::ErrorReport;
+use tenon_installer_core::apply::StepError;
+use tenon_installer_core::kubernetes::client::failed;
+
+/// The program where nothing answers, in an environment that has nothing of this machine.
+fn tenon(directory: &Path) -> Command {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("tenon"));
+    command
+        .env_clear()
+        .env("HOME", directory)
+        .env("AWS_EC2_METADATA_DISABLED", "true")
+        .env("AWS_MAX_ATTEMPTS", "1")
+        .env("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+        .current_dir(directory);
+    command
+}
+
+/// Everything that the program needs to begin: a cluster, a profile and a kubeconfig.
+fn home() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().expect("a directory");
+    let write = |name: &str, text: &str| {
+        std::fs::write(directory.path().join(name), text).expect("written");
+    };
+    std::fs::create_dir(directory.path().join(".aws")).expect("created");
+    write(
+        ".aws/config",
+        "[default]\n[profile prod]\nregion = eu-west-1\n[profile sso]\nsso_session = x\n\
+         sso_account_id = 111122223333\nsso_role_name = a\n[sso-session x]\n\
+         sso_start_url = https://x.example\nsso_region = eu-west-1\n\
+         [profile broken]\ncredential_process = /bin/false\n",
+    );
+    write(
+        "kubeconfig",
+        "apiVersion: v1\nkind: Config\ncurrent-context: test\ncontexts:\n\
+         - {name: test, context: {cluster: x, user: x}}\n\
+         - {name: prod, context: {cluster: x, user: x}}\n\
+         clusters: [{name: x, cluster: {server: 'http://127.0.0.1:1'}}]\n\
+         users: [{name: x, user: {token: x}}]\n",
+    );
+    write("list", "[]\n");
+    write("empty.yaml", "");
+    write("syntax.yaml", "a: [\n");
+    directory
+}
+
+/// The names of types and variants as Rust prints them: `DispatchFailure(`, `Error {`, `kube::Error`, ….
+fn types_in(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for word in text.split_inclusive([' ', '(', '{', ',', '\n']) {
+        let name = word.trim_end_matches([' ', '(', '{', ',', '\n']);
+        let is_type = name.starts_with(|c: char| c.is_ascii_uppercase())
+            && name.chars().any(|c| c.is_ascii_lowercase())
+            && name.chars().all(|c| c.is_ascii_alphanumeric());
+        if is_type && word.ends_with('(') || name.contains("::") {
+            found.push(word.to_owned());
+        }
+    }
+    for phrase in ["Error {", "struct ", "Some(", "None,", "Err(", "Os {", "kind: ", "ServiceError"]
+    {
+        if text.contains(phrase) && !text.contains("kind: Installation") {
+            found.push(phrase.to_owned());
+        }
+    }
+    found
+}
+
+/// The parts of a sentence that occur more than once.
+fn repeated(text: &str) -> Vec<&str> {
+    let parts = text.split([':', ';', '\n']).map(str::trim).filter(|part| part.len() > 12);
+    let parts = parts.collect::<Vec<_>>();
+    let again = |(i, part): (usize, &&str)| parts[..i].contains(part);
+    parts.iter().enumerate().filter(|(i, part)| again((*i, *part))).map(|(_, part)| *part).collect()
+}
+
+fn reads_well(text: &str) {
+    assert_eq!(types_in(text), [""; 0], "{text}");
+    for line in text.lines() {
+        assert_eq!(repeated(line), [""; 0], "{text}");
+    }
+    assert_eq!(text.matches("error: ").count(), 1, "{text}");
+    assert!(text.contains("\nhint: "), "no hint:\n{text}");
+}
+
+/// What a command prints where something is wrong.
+fn said(arguments: &[&str], variables: &[(&str, &str)]) -> String {
+    let directory = home();
+    let mut command = tenon(directory.path());
+    let output = command.args(arguments).envs(variables.iter().copied()).output();
+    let output = output.expect("the program runs");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let stderr = stderr.replace(&directory.path().display().to_string(), "[HOME]");
+    format!("exit code {}\n{stderr}", output.status.code().expect("it ended by itself"))
+}
+
+const TARGET: [&str; 4] = ["--cluster", "prod", "--region", "eu-west-1"];
+const KEYS: [(&str, &str); 2] = [("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b")];
+
+fn plan(arguments: &[&str], variables: &[(&str, &str)]) -> String {
+    let text = said(&[&["plan"], &TARGET[..], arguments].concat(), variables);
+    reads_well(&text);
+    text
+}
+
+#[test]
+fn credentials_that_are_missing_or_unusable() {
+    insta::assert_snapshot!(plan(&[], &[]), @"
+    exit code 3
+    error: no AWS credentials are configured
+    hint: select a profile with --profile or AWS_PROFILE, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; `aws sts get-caller-identity` shows whether AWS accepts them
+    ");
+    insta::assert_snapshot!(plan(&["--profile", "prd"], &[]), @r#"
+    exit code 2
+    error: the AWS configuration has no profile "prd"
+      profiles: broken, default, prod, sso
+    hint: did you mean --profile prod?
+    "#);
+    insta::assert_snapshot!(plan(&["--profile", "other"], &[]), @r#"
+    exit code 2
+    error: the AWS configuration has no profile "other"
+      profiles: broken, default, prod, sso
+    hint: select another one with --profile or AWS_PROFILE (`aws configure list-profiles` lists them), or create it: `aws configure --profile other`
+    "#);
+    insta::assert_snapshot!(plan(&["--profile", "sso"], &[]), @r#"
+    exit code 3
+    error: the profile's kind of AWS credentials (such as SSO) is not supported
+    hint: let the AWS CLI put them into the environment: eval "$(aws configure export-credentials --format env)" (after `aws sso login`), without --profile and AWS_PROFILE
+    "#);
+    insta::assert_snapshot!(plan(&["--profile", "broken"], &[]), @"
+    exit code 3
+    error: the AWS credentials can't be loaded: Error retrieving credentials: external process exited with code exit status: 1
+    hint: fix the profile, or select another one with --profile; `aws sts get-caller-identity` shows whether AWS accepts it
+    ");
+}
+
+#[test]
+fn a_region_that_does_not_exist_is_refused_before_the_first_call() {
+    // The region is wrong before the credentials are, and there are none.
+    insta::assert_snapshot!(said(&["plan", "--cluster", "prod", "--region", "eu-wst-1"], &[]), @r#"
+    exit code 2
+    error: the settings have 1 problem
+      cluster.region: "eu-wst-1" is not a known AWS region (did you mean eu-west-1?); if it is a new one, add --allow-unknown-region
+    hint: `tenon config schema` prints the allowed fields and values
+    "#);
+    let new = ["plan", "--cluster", "prod", "--region", "eu-wst-1", "--allow-unknown-region"];
+    let text = said(&new, &[]);
+    assert!(text.starts_with("exit code 3\nerror: no AWS credentials"), "{text}");
+}
+
+#[test]
+fn an_aws_that_does_not_answer() {
+    let text = plan(&[], &KEYS);
+    assert!(text.contains("AWS can't be reached: Connection refused"), "{text}");
+    assert!(text.starts_with("exit code 1\n"), "{text}");
+}
+
+#[test]
+fn kubeconfigs_that_are_not_usable() {
+    for file in ["kubeconfig", "list", "syntax.yaml", "none"] {
+        let text = plan(&["--kubeconfig", file, "--context", "prdo"], &KEYS);
+        assert!(text.starts_with("exit code 2\n"), "{text}");
+        insta::assert_snapshot!(format!("kubeconfig_{}", file.replace('.', "_")), text);
+    }
+    let text = said(&["simulate", "--live", "--kubeconfig", "kubeconfig"], &[]);
+    reads_well(&text);
+    insta::assert_snapshot!(text, @"
+    exit code 1
+    error: can't inspect the cluster and the account: list nodepools: the API server can't be reached: Connection refused (os error 111)
+    hint: check the server's address in the kubeconfig (`kubectl cluster-info`), VPN, proxy and firewalls; a private endpoint is reached only from the VPC or a network that is connected to it
+    ");
+}
+
+#[test]
+fn settings_files_that_are_none() {
+    for file in ["empty.yaml", "list", "syntax.yaml", "none.yaml"] {
+        let text = said(&["plan", "-f", file], &[]);
+        reads_well(&text);
+        assert!(text.starts_with("exit code 2\n"), "{text}");
+        insta::assert_snapshot!(format!("settings_{}", file.replace('.', "_")), text);
+    }
+}
+
+#[test]
+fn values_that_the_api_server_would_refuse_are_refused_before_the_first_call() {
+    let arguments = [
+        "--replicas=-1",
+        "--cpu-limit=0",
+        "--image=Registry/A b",
+        "--image-tag=.x",
+        "--set=controller.resources.requests.cpu=1x",
+        "--set=controller.resources.limits.memory=-1Gi",
+        "--set=podLabels.team=a/b",
+        "--set=serviceAccount.name=A",
+        "--set=imagePullPolicy=always",
+        "--set=revisionHistoryLimit=-1",
+    ];
+    insta::assert_snapshot!(plan(&arguments, &[]));
+    insta::assert_snapshot!(
+        "values_of_the_wrong_type",
+        plan(&["--set=controller=5", "--set=foo=1"], &[])
+    );
+    // As Karpenter's chart has them, and as people write them for Helm.
+    let allowed = ["--set=initContainers={}", "--set=controller.resources.requests.cpu=1"];
+    let text = plan(&allowed, &[]);
+    assert!(text.starts_with("exit code 3\nerror: no AWS credentials"), "{text}");
+}
+
+fn as_text(report: &ErrorReport) -> String {
+    let mut text = format!("exit code {}\nerror: {}\n", report.exit_code, report.message);
+    for detail in &report.details {
+        text = format!("{text}  {detail}\n");
+    }
+    for hint in &report.hints {
+        text = format!("{text}hint: {hint}\n");
+    }
+    text
+}
+
+#[test]
+fn an_object_that_the_api_server_refuses() {
+    let message = "Deployment.apps \"karpenter\" is invalid: spec.replicas: Invalid value: -1: must be \
+                   greater than or equal to 0";
+    let status = kube::core::Status::failure(message, "Invalid").with_code(422);
+    let source = failed("patch", "Deployment a/b".into(), kube::Error::Api(status.boxed())).into();
+    let error = ExpectedError::from(StepError { step: "operator".into(), done: 3, source });
+    let text = as_text(&error.report());
+    reads_well(&text);
+    insta::assert_snapshot!(text, @r#"
+    exit code 4
+    error: step operator failed (3 steps done): patch Deployment a/b: Deployment.apps "karpenter" is invalid: spec.replicas: Invalid value: -1: must be greater than or equal to 0
+    hint: change the setting behind the field that the message names (`tenon config explain` lists all), then run the same command again to resume from here
+    "#);
+}
+
+#[test]
+fn the_check_finds_what_it_is_for() {
+    for text in [
+        "io error (DispatchFailure(DispatchFailure { source: x",
+        "invalid type: null, expected struct Config",
+        "ApiError: x (Status { code: Some(422)",
+        "Os { code: 111, kind: ConnectionRefused",
+    ] {
+        assert!(!types_in(text).is_empty(), "{text}");
+    }
+    assert_eq!(types_in("patch Deployment a/b: Invalid value (os error 111)"), [""; 0]);
+    assert_eq!(repeated("a: tcp connect error: x: tcp connect error"), ["tcp connect error"]);
+}
