@@ -33,7 +33,9 @@ fn home() -> tempfile::TempDir {
         "[default]\n[profile prod]\nregion = eu-west-1\n[profile sso]\nsso_session = x\n\
          sso_account_id = 111122223333\nsso_role_name = a\n[sso-session x]\n\
          sso_start_url = https://x.example\nsso_region = eu-west-1\n\
-         [profile broken]\ncredential_process = /bin/false\n",
+         [profile old-sso]\nsso_start_url = https://x.example\nsso_region = eu-west-1\n\
+         sso_account_id = 111122223333\nsso_role_name = a\n\
+         [profile login]\nlogin_session = x\n[profile broken]\ncredential_process = /bin/false\n",
     );
     write(
         "kubeconfig",
@@ -117,19 +119,28 @@ fn credentials_that_are_missing_or_unusable() {
     insta::assert_snapshot!(plan(&["--profile", "prd"], &[]), @r#"
     exit code 2
     error: the AWS configuration has no profile "prd"
-      profiles: broken, default, prod, sso
+      profiles: broken, default, login, old-sso, prod, sso
     hint: did you mean --profile prod?
     "#);
     insta::assert_snapshot!(plan(&["--profile", "other"], &[]), @r#"
     exit code 2
     error: the AWS configuration has no profile "other"
-      profiles: broken, default, prod, sso
+      profiles: broken, default, login, old-sso, prod, sso
     hint: select another one with --profile or AWS_PROFILE (`aws configure list-profiles` lists them), or create it: `aws configure --profile other`
     "#);
-    insta::assert_snapshot!(plan(&["--profile", "sso"], &[]), @r#"
+    for profile in ["sso", "old-sso"] {
+        insta::allow_duplicates! {
+            insta::assert_snapshot!(plan(&["--profile", profile], &[]), @"
+            exit code 3
+            error: the profile has no AWS SSO session, or its session has expired
+            hint: log in with `aws sso login` (and the same --profile), then run the same command again
+            ");
+        }
+    }
+    insta::assert_snapshot!(plan(&["--profile", "login"], &[]), @r#"
     exit code 3
-    error: the profile's kind of AWS credentials (such as SSO) is not supported
-    hint: let the AWS CLI put them into the environment: eval "$(aws configure export-credentials --format env)" (after `aws sso login`), without --profile and AWS_PROFILE
+    error: the profile's kind of AWS credentials (such as `aws login`) is not supported
+    hint: let the AWS CLI put them into the environment: eval "$(aws configure export-credentials --format env)", without --profile and AWS_PROFILE
     "#);
     insta::assert_snapshot!(plan(&["--profile", "broken"], &[]), @"
     exit code 3

@@ -118,10 +118,13 @@ fn aws(error: &AwsError) -> Option<String> {
              shows whether AWS accepts it"
                 .to_owned()
         }
+        Some(NoAnswer::NoSession) => {
+            "log in with `aws sso login` (and the same --profile), then run the same command again"
+                .to_owned()
+        }
         Some(NoAnswer::UnsupportedCredentials) => {
             "let the AWS CLI put them into the environment: eval \"$(aws configure \
-             export-credentials --format env)\" (after `aws sso login`), without --profile and \
-             AWS_PROFILE"
+             export-credentials --format env)\", without --profile and AWS_PROFILE"
                 .to_owned()
         }
         Some(NoAnswer::Unreached) => {
