@@ -75,6 +75,7 @@ fn one(document: &Document<'_>, api_version: &str, kind: &str) -> Result<Read, P
         ("autoscaling.x-k8s.io/v1beta1", "CapacityBuffer") => {
             object::<CapacityBuffer>(document, kind)?
         }
+        ("v1", "Event") => Read::Event(Box::new(parse(document, kind)?)),
         ("v1", "PodTemplate") => object::<wire::PodTemplate>(document, kind)?,
         ("v1", "ResourceQuota") => object::<wire::ResourceQuota>(document, kind)?,
         ("apps/v1", "Deployment") => workload(document, WorkloadKind::Deployment)?,

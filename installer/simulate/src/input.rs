@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use serde::Deserialize;
 use tenon_crds::{EC2NodeClass, NodeClaim, NodePool};
@@ -31,6 +32,8 @@ pub(super) struct Input {
     pub(super) priority_classes: Vec<PriorityClass>,
     /// EC2NodeClasses.
     pub ec2_classes: Vec<EC2NodeClass>,
+    /// Events, which only explanations use.
+    pub(super) events: Vec<Event>,
     /// How many objects were read.
     pub(super) count: usize,
     /// Kinds that the planner has no use for, and how often they were met.
@@ -130,6 +133,8 @@ pub(super) enum Read {
     PriorityClass(Box<PriorityClass>),
     /// An EC2NodeClass.
     Ec2NodeClass(Box<EC2NodeClass>),
+    /// An Event.
+    Event(Box<Event>),
     /// An object that says nothing that plans depend on, but belongs here.
     Understood,
     /// A kind that the planner has no use for.
@@ -150,6 +155,7 @@ impl Input {
             Read::Workload(workload) => self.workloads.push(*workload),
             Read::PriorityClass(class) => self.priority_classes.push(*class),
             Read::Ec2NodeClass(class) => self.ec2_classes.push(*class),
+            Read::Event(event) => self.events.push(*event),
             Read::Understood => {}
             Read::Unknown(kind) => {
                 self.count -= 1;
@@ -173,6 +179,7 @@ impl Input {
             workloads,
             priority_classes,
             ec2_classes,
+            events,
             count,
             skipped,
         } = other;
@@ -186,6 +193,7 @@ impl Input {
         self.workloads.extend(workloads);
         self.priority_classes.extend(priority_classes);
         self.ec2_classes.extend(ec2_classes);
+        self.events.extend(events);
         self.count += count;
         for (kind, n) in skipped {
             *self.skipped.entry(kind).or_default() += n;

@@ -3,8 +3,11 @@
 //! Objects come from files, from a running cluster, or both ([`read()`]); what the API server and the controllers would have filled in is filled in; the
 //! planner plans; [`Outcome`] is the answer. Nothing is ever written to a cluster, and nothing is printed.
 
+mod advice;
+mod amounts;
 mod buffers;
 mod catalogs;
+mod causes;
 mod complete;
 mod decode;
 mod documents;
@@ -13,13 +16,16 @@ mod expand;
 mod explain;
 mod funnel;
 mod input;
+mod layout;
 mod live;
+mod observed;
 mod options;
 mod outcome;
 mod parts;
 mod problem;
 mod prune;
 mod read;
+mod reasons;
 mod table;
 mod words;
 mod world;
@@ -34,8 +40,11 @@ use tenon_planner::plan::Plan;
 use tenon_planner::snapshot::Placement;
 use tenon_planner::{Policy, Snapshot, lower_bound_within, overlays};
 
+pub use self::advice::{Advice, Cause};
 pub use self::error::SimulateError;
 pub use self::explain::Answer;
+use self::explain::Known;
+use self::observed::Observed;
 pub use self::options::{CatalogOptions, Kind, Loops, Options, Subject};
 pub use self::outcome::Outcome;
 use self::outcome::Plans;
@@ -52,6 +61,7 @@ const BOUND_STEPS: u64 = 36_000_000;
 #[derive(Debug)]
 pub struct Simulation {
     snapshot: Snapshot,
+    observed: Observed,
     warnings: Vec<String>,
     skipped: BTreeMap<String, usize>,
     options: Options,
@@ -83,6 +93,7 @@ pub async fn read(
                 note("read a saved snapshot");
                 return Ok(Simulation {
                     snapshot: *snapshot,
+                    observed: Observed::default(),
                     warnings: Vec::new(),
                     skipped: BTreeMap::new(),
                     options,
@@ -109,7 +120,13 @@ pub async fn read(
     for line in &world.notes {
         note(line);
     }
-    Ok(Simulation { snapshot: world.snapshot, warnings: world.warnings, skipped, options })
+    Ok(Simulation {
+        snapshot: world.snapshot,
+        observed: world.observed,
+        warnings: world.warnings,
+        skipped,
+        options,
+    })
 }
 
 impl Simulation {
@@ -140,7 +157,8 @@ impl Simulation {
     /// Why one object is as it is.
     pub fn explain(&mut self, subject: &Subject) -> Result<Answer, SimulateError> {
         let plans = self.plan(Loops::Both, false);
-        explain::explain(subject, &self.snapshot, &plans)
+        let Self { snapshot, observed, options, .. } = self;
+        explain::explain(subject, Known { snapshot, plans: &plans, observed, now: options.now })
     }
 
     fn plan(&mut self, loops: Loops, bound: bool) -> Plans {

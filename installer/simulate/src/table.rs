@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use super::amounts::amounts;
 use super::outcome::{Launch, Outcome, PriceRange};
 use super::parts::PodName;
-use super::words::{amounts, columns, counted, grouped, pods, price, some};
+use super::reasons::exclusion;
+use super::words::{columns, counted, grouped, pods, price, some};
 
 /// How many names of a list are shown.
 const SHOWN: usize = 3;
@@ -122,7 +124,11 @@ fn unschedulable(outcome: &Outcome) -> Option<String> {
         let reasons = pod
             .reasons
             .iter()
-            .map(|why| format!("NodePool {}: {}", why.node_pool, why.message))
+            .map(|why| match why.node_pool.as_str() {
+                // What is wrong with the pod itself has no NodePool.
+                "" => exclusion(&why.reason),
+                pool => format!("NodePool {pool}: {}", exclusion(&why.reason)),
+            })
             .collect();
         groups
             .entry(reasons)
@@ -156,12 +162,10 @@ fn buffers(outcome: &Outcome) -> Option<String> {
         let name = format!("{}/{}", buffer.namespace, buffer.name);
         let counts = [buffer.pods, buffer.on_nodes, buffer.on_launches, buffer.missing];
         rows.push([name.clone()].into_iter().chain(counts.map(grouped)).collect());
-        why.extend(
-            buffer
-                .reasons
-                .iter()
-                .map(|why| format!("  {name}, NodePool {}: {}", why.node_pool, why.message)),
-        );
+        why.extend(buffer.reasons.iter().map(|why| match why.node_pool.as_str() {
+            "" => format!("  {name}: {}", exclusion(&why.reason)),
+            pool => format!("  {name}, NodePool {pool}: {}", exclusion(&why.reason)),
+        }));
     }
     let mut text = format!("Would reserve room for future pods:\n{}", columns(&rows, "  "));
     for line in why {

@@ -1,6 +1,5 @@
 //! Names, amounts and reasons as people read them.
 
-use tenon_crds::ResourceList;
 use tenon_planner::plan::StayReason;
 use tenon_state::explain;
 
@@ -31,16 +30,6 @@ pub(super) fn stay(reason: &StayReason) -> String {
 pub(super) fn price(usd: f64) -> String {
     let sign = if usd < 0.0 { "-" } else { "" };
     format!("{sign}${:.4}", usd.abs())
-}
-
-/// `cpu 1500m, memory 3Gi`, the number of pods left out.
-pub(super) fn amounts(list: &ResourceList) -> String {
-    let amounts: Vec<String> = list
-        .iter()
-        .filter(|(name, _)| *name != "pods")
-        .map(|(name, quantity)| format!("{name} {quantity}"))
-        .collect();
-    amounts.join(", ")
 }
 
 /// The first few of a list, and how many more there are.

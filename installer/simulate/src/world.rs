@@ -14,6 +14,7 @@ use super::catalogs::{Catalogs, Given, refers_to};
 use super::complete::complete;
 use super::error::SimulateError;
 use super::input::Input;
+use super::observed::Observed;
 use super::options::Options;
 
 /// The kinds of NodeClasses that Tenon serves.
@@ -24,6 +25,8 @@ const KINDS: &[NodeClassKind] = &[EC2, KWOK];
 pub(super) struct World {
     /// The planner's input.
     pub(super) snapshot: Snapshot,
+    /// What only explanations use.
+    pub(super) observed: Observed,
     /// What was taken for want of something better.
     pub(super) notes: Vec<String>,
     /// What a person should know about the input.
@@ -38,6 +41,7 @@ pub(super) fn build(mut input: Input, options: &Options) -> Result<World, Simula
     let rules = given.rules(&input.pools);
     let is_spread = !scheduler_config.default_constraints.is_empty();
     complete(&mut input, &rules, now, is_spread);
+    let observed = Observed::new(&input, now);
     let mut warnings = warnings(&input);
     let catalogs = Catalogs::new(&input, &given, catalog);
     warnings.extend(catalogs.warnings.iter().cloned());
@@ -56,7 +60,7 @@ pub(super) fn build(mut input: Input, options: &Options) -> Result<World, Simula
     }
     warnings.extend(buffers::warnings(&cluster));
     let snapshot = cluster.snapshot(&|class: &NodeClassRef| catalogs.of(class), now);
-    Ok(World { snapshot, notes: catalogs.notes, warnings })
+    Ok(World { snapshot, observed, notes: catalogs.notes, warnings })
 }
 
 /// What makes the answer different from what somebody may expect.

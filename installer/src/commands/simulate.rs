@@ -1,5 +1,6 @@
 //! `tenon simulate` and `tenon explain`: what the operator would do and why, without doing it.
 
+use dialoguer::console::Term;
 use tenon_installer_core::{clock, target};
 use tenon_planner::Policy;
 use tenon_planner::policy::{MinValuesPolicy, PreferencePolicy};
@@ -53,8 +54,14 @@ pub async fn explain(
         name: args.name.clone(),
     })?;
     printer.json(&answer);
-    printer.text(&answer.text());
+    printer.text(&answer.text(columns()));
     Ok(0)
+}
+
+/// The width of the terminal; `None` where there is none, and lines may be as long as they are.
+fn columns() -> Option<usize> {
+    let terminal = Term::stdout();
+    terminal.is_term().then(|| usize::from(terminal.size().1)).filter(|columns| *columns > 0)
 }
 
 /// Reads what there is to read, and talks about it.

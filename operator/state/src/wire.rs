@@ -217,7 +217,15 @@ pub struct PodSpec {
     /// `resourceClaims` (DRA).
     pub resource_claims: Vec<PodResourceClaim>,
     /// `schedulingGates`: while there are any, kube-scheduler does not look at the pod.
-    pub scheduling_gates: Vec<Present>,
+    pub scheduling_gates: Vec<SchedulingGate>,
+}
+
+/// A scheduling gate of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SchedulingGate {
+    /// Its name.
+    pub name: String,
 }
 
 /// A container.

@@ -53,7 +53,12 @@ fn not_ready(pool: &NodePool) -> Option<String> {
     let ready = conditions.unwrap_or_default().iter().find(|condition| condition.type_ == READY);
     match ready {
         Some(ready) if ready.status == ConditionStatus::True => None,
-        Some(ready) => Some(format!("NodePool is not ready, {}: {}", ready.reason, ready.message)),
+        Some(ready) => {
+            let why = [ready.reason.as_str(), ready.message.as_str()];
+            let why: Vec<&str> = why.into_iter().filter(|part| !part.is_empty()).collect();
+            let separator = if why.is_empty() { "" } else { ", " };
+            Some(format!("NodePool is not ready{separator}{}", why.join(": ")))
+        }
         None => Some("NodePool is not ready, it has no condition Ready yet".to_owned()),
     }
 }
