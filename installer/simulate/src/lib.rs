@@ -154,6 +154,17 @@ impl Simulation {
         outcome
     }
 
+    /// Adds the Events of a running cluster that explanations use.
+    pub async fn observe(
+        &mut self,
+        client: &Client,
+        subject: &Subject,
+    ) -> Result<(), SimulateError> {
+        let events = live::events(client, subject).await?;
+        self.observed.add(&events, self.options.now);
+        Ok(())
+    }
+
     /// Why one object is as it is.
     pub fn explain(&mut self, subject: &Subject) -> Result<Answer, SimulateError> {
         let plans = self.plan(Loops::Both, false);

@@ -1,5 +1,6 @@
 //! The objects of a running cluster. Only reads.
 
+use k8s_openapi::api::core::v1::Event;
 use kube::api::ListParams;
 use kube::core::DeserializeGuard;
 use kube::{Api, Client, Resource};
@@ -10,10 +11,50 @@ use tenon_state::wire;
 
 use super::error::SimulateError;
 use super::input::{Input, PriorityClass, Read};
-use super::options::Options;
+use super::options::{Kind, Options, Subject};
 
 /// Objects per request: enough to make few requests, few enough for the API server to answer at once.
 const PAGE: u32 = 1000;
+
+/// How many pages of Events are read at most: what they say is helpful, not necessary.
+const EVENT_PAGES: usize = 5;
+
+/// Events of failed launches, and of a pod.
+pub(super) async fn events(
+    client: &Client,
+    subject: &Subject,
+) -> Result<Vec<Event>, SimulateError> {
+    // Events of objects without a namespace are in this one.
+    let mut events =
+        some_events(client, "default", "involvedObject.kind=NodeClaim,type=Warning").await?;
+    if subject.kind == Kind::Pod {
+        let of_pod = format!("involvedObject.kind=Pod,involvedObject.name={}", subject.name);
+        events.extend(some_events(client, &subject.namespace, &of_pod).await?);
+    }
+    Ok(events)
+}
+
+async fn some_events(
+    client: &Client,
+    namespace: &str,
+    fields: &str,
+) -> Result<Vec<Event>, SimulateError> {
+    let api: Api<Event> = Api::namespaced(client.clone(), namespace);
+    let mut params = ListParams::default().limit(PAGE).fields(fields);
+    let mut events = Vec::new();
+    for _ in 0..EVENT_PAGES {
+        let page = api.list(&params).await.map_err(|source| SimulateError::List {
+            resource: "events".to_owned(),
+            source: Box::new(source),
+        })?;
+        events.extend(page.items);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => break,
+        }
+    }
+    Ok(events)
+}
 
 /// Lists everything that plans depend on. Deployments and the like are left out: a running cluster has their pods.
 pub(super) async fn read(client: &Client, options: &Options) -> Result<Input, SimulateError> {

@@ -69,21 +69,23 @@ impl Observed {
         let classes = input.ec2_classes.iter().filter_map(|class| {
             Some((name(&class.metadata), class.status.as_ref()?.conditions.clone()))
         });
-        let mut events: Vec<Event> = input
-            .events
-            .iter()
-            .map(Event::from)
-            .filter(|event| now.duration_since(event.at) <= RECENT)
-            .collect();
-        events.sort_by(|a, b| (b.at, &a.name).cmp(&(a.at, &b.name)));
-        Self {
+        let mut observed = Self {
             gates: gates.collect(),
             claims: claims.collect(),
             pools: pools.collect(),
             frozen: frozen.map(|pool| name(&pool.metadata)).collect(),
             classes: classes.collect(),
-            events,
-        }
+            events: Vec::new(),
+        };
+        observed.add(&input.events, now);
+        observed
+    }
+
+    /// Adds events, as far as they say something about now.
+    pub(super) fn add(&mut self, events: &[v1::Event], now: Timestamp) {
+        let recent = events.iter().map(Event::from);
+        self.events.extend(recent.filter(|event| now.duration_since(event.at) <= RECENT));
+        self.events.sort_by(|a, b| (b.at, &a.name).cmp(&(a.at, &b.name)));
     }
 
     /// The scheduling gates of a pod.

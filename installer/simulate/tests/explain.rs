@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
-use tenon_simulate::{Answer, CatalogOptions, Kind, Options, Subject, read};
+use tenon_simulate::{Answer, CatalogOptions, Kind, Options, Simulation, Subject, read};
 use tenon_state::ec2::offered::VM_MEMORY_OVERHEAD;
 use tenon_state::options::FeatureGates;
 
@@ -60,6 +61,11 @@ fn answer(name: &str) -> Answer {
 }
 
 fn explained(name: &str, kind: &str, object: &str) -> Answer {
+    let (mut simulation, subject) = simulation(name, kind, object);
+    simulation.explain(&subject).expect("it is there")
+}
+
+fn simulation(name: &str, kind: &str, object: &str) -> (Simulation, Subject) {
     let gates: FeatureGates = "".parse().expect("no gates");
     let mut files = vec![fixture("base.yaml"), fixture(&format!("{name}.yaml"))];
     if name == "no-nodepool" {
@@ -79,7 +85,7 @@ fn explained(name: &str, kind: &str, object: &str) -> Answer {
         feature_gates: gates,
         scheduler_config: "".parse().expect("no configuration"),
     };
-    let mut simulation =
+    let simulation =
         futures::executor::block_on(read(options, None, &|_| ())).expect("it can be read");
     let kind = match kind {
         "pod" => Kind::Pod,
@@ -88,7 +94,7 @@ fn explained(name: &str, kind: &str, object: &str) -> Answer {
         _ => Kind::NodePool,
     };
     let (namespace, name) = ("shop".to_owned(), object.to_owned());
-    simulation.explain(&Subject { kind, namespace, name }).expect("it is there")
+    (simulation, Subject { kind, namespace, name })
 }
 
 fn data(name: &str) -> Value {
@@ -433,4 +439,54 @@ fn the_screens_in_the_documentation_are_what_is_printed() {
         );
     }
     assert!(screens.len() >= 13, "one for each cause, not {}", screens.len());
+}
+
+/// A cluster that answers lists of events, or refuses them, and the requests for them.
+fn cluster(events: Option<Value>) -> (kube::Client, Arc<Mutex<Vec<String>>>) {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let requests = Arc::clone(&asked);
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        requests.lock().expect("not poisoned").push(request.uri().to_string());
+        let is_claims = request.uri().to_string().contains("NodeClaim");
+        let (status, body) = match &events {
+            Some(events) => {
+                let items = if is_claims { events.clone() } else { serde_json::json!([]) };
+                let list = serde_json::json!({"apiVersion": "v1", "kind": "EventList", "metadata": {}, "items": items});
+                (200, list)
+            }
+            None => (
+                403,
+                serde_json::json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "Forbidden", "message": "no", "code": 403}),
+            ),
+        };
+        let body = kube::client::Body::from(body.to_string().into_bytes());
+        let response = http::Response::builder().status(status).body(body);
+        async move { response }
+    });
+    (kube::Client::new(service, "default"), asked)
+}
+
+#[tokio::test]
+async fn events_of_a_running_cluster_count_and_are_not_necessary() {
+    let event = serde_json::json!([{
+        "metadata": {"name": "e", "namespace": "default"},
+        "involvedObject": {"kind": "NodeClaim", "name": "default-x7k2p"},
+        "reason": "InsufficientCapacityError",
+        "message": "NodeClaim default-x7k2p event: no capacity",
+        "lastTimestamp": "2026-01-01T11:59:00Z",
+    }]);
+    let (client, asked) = cluster(Some(event));
+    let (mut simulation, subject) = simulation("would-launch", "pod", "new");
+    simulation.observe(&client, &subject).await.expect("they are listed");
+    let text = simulation.explain(&subject).expect("it is there").text(None);
+    assert!(text.contains("at 11:59:00Z: no capacity"), "{text}");
+    let asked = asked.lock().expect("not poisoned").clone();
+    assert_eq!(asked.len(), 2, "{asked:?}");
+    assert!(asked[0].starts_with("/api/v1/namespaces/default/events?"), "{asked:?}");
+    assert!(asked[1].starts_with("/api/v1/namespaces/shop/events?"), "{asked:?}");
+    assert!(asked.iter().all(|uri| uri.contains("limit=") && uri.contains("fieldSelector=")));
+
+    let (client, _) = cluster(None);
+    simulation.observe(&client, &subject).await.expect_err("they are refused");
+    simulation.explain(&subject).expect("an answer all the same");
 }

@@ -1,6 +1,7 @@
 //! `tenon simulate` and `tenon explain`: what the operator would do and why, without doing it.
 
 use dialoguer::console::Term;
+use kube::Client;
 use tenon_installer_core::{clock, target};
 use tenon_planner::Policy;
 use tenon_planner::policy::{MinValuesPolicy, PreferencePolicy};
@@ -19,7 +20,7 @@ pub async fn run(
     args: &SimulateArgs,
     printer: &Printer,
 ) -> Result<u8, ExpectedError> {
-    let mut simulation = read(global, &args.source, args.source.live, printer).await?;
+    let (mut simulation, _) = read(global, &args.source, args.source.live, printer).await?;
     if let Some(path) = &args.save {
         simulation.save(path)?;
     }
@@ -42,8 +43,8 @@ pub async fn explain(
     printer: &Printer,
 ) -> Result<u8, ExpectedError> {
     let live = args.source.live || args.source.files.is_empty();
-    let mut simulation = read(global, &args.source, live, printer).await?;
-    let answer = simulation.explain(&Subject {
+    let (mut simulation, client) = read(global, &args.source, live, printer).await?;
+    let subject = Subject {
         kind: match args.kind {
             Explained::Pod => Kind::Pod,
             Explained::Node => Kind::Node,
@@ -52,7 +53,13 @@ pub async fn explain(
         },
         namespace: args.namespace.clone(),
         name: args.name.clone(),
-    })?;
+    };
+    if let Some(client) = &client
+        && simulation.observe(client, &subject).await.is_err()
+    {
+        printer.warn("Events can't be listed: failed launches are recognized by conditions only");
+    }
+    let answer = simulation.explain(&subject)?;
     printer.json(&answer);
     printer.text(&answer.text(columns()));
     Ok(0)
@@ -70,7 +77,7 @@ async fn read(
     args: &SourceArgs,
     live: bool,
     printer: &Printer,
-) -> Result<Simulation, ExpectedError> {
+) -> Result<(Simulation, Option<Client>), ExpectedError> {
     let options = options(args);
     options.check(live)?;
     let client = if live { Some(target::client(&global.kubeconfig()).await?) } else { None };
@@ -79,7 +86,7 @@ async fn read(
     for warning in simulation.warnings() {
         printer.warn(warning);
     }
-    Ok(simulation)
+    Ok((simulation, client))
 }
 
 fn options(args: &SourceArgs) -> Options {
