@@ -4,10 +4,12 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use clap::ValueEnum;
+use dialoguer::console::Term;
 use owo_colors::OwoColorize;
 use serde::Serialize;
 use serde_json::json;
 use tenon_installer_core::apply::Progress;
+use tenon_installer_core::plan::text::{Line, Tone};
 
 /// What is printed on stdout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -65,6 +67,24 @@ impl Printer {
         if self.format == OutputFormat::Text {
             // A reader that went away wants nothing more.
             let _ = writeln!(anstream::stdout(), "{text}");
+        }
+    }
+
+    /// Lines as a result for people, on stdout, unless programs read it: wrapped to the terminal and colored if there is one.
+    pub fn lines(&self, lines: &[Line]) {
+        if self.format == OutputFormat::Text {
+            let width = columns(&Term::stdout());
+            for line in lines.iter().flat_map(|line| line.wrapped(width)) {
+                let _ = writeln!(anstream::stdout(), "{}", colored(&line));
+            }
+        }
+    }
+
+    /// The same as talk, on stderr.
+    pub fn note_lines(&self, lines: &[Line]) {
+        let width = columns(&Term::stderr());
+        for line in lines.iter().flat_map(|line| line.wrapped(width)) {
+            self.note(&colored(&line));
         }
     }
 
@@ -139,6 +159,24 @@ impl Progress for Printer {
     }
 }
 
+/// The width of a terminal; `None` where there is none, and lines may be as long as they are.
+fn columns(terminal: &Term) -> Option<usize> {
+    terminal.is_term().then(|| usize::from(terminal.size().1)).filter(|columns| *columns > 0)
+}
+
+/// A line with its colors, which are dropped when it is printed where there are none.
+fn colored(line: &Line) -> String {
+    let parts = line.parts().map(|(tone, text)| match tone {
+        Tone::Plain => text.to_owned(),
+        Tone::Heading => text.bold().to_string(),
+        Tone::Added => text.green().to_string(),
+        Tone::Changed | Tone::Mark => text.yellow().to_string(),
+        Tone::Removed => text.red().to_string(),
+    });
+    let text = parts.collect::<String>();
+    format!("{}{text}", line.indentation()).trim_end().to_owned()
+}
+
 /// The widest a line may be that is written again and again: a longer one would wrap, and leave its first part behind.
 const WIDTH: usize = 79;
 
@@ -193,6 +231,15 @@ fn shortened(what: &str, since: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn colors_are_only_around_the_text() {
+        let line = Line::plain("  kept").with(Tone::Added, " +").with(Tone::Mark, " mark");
+        assert_eq!(colored(&line), "  kept\u{1b}[32m +\u{1b}[39m\u{1b}[33m mark\u{1b}[39m");
+        let mut plain = anstream::StripStream::new(Vec::new());
+        plain.write_all(colored(&line).as_bytes()).expect("it is in memory");
+        assert_eq!(plain.into_inner(), b"  kept + mark");
+    }
 
     #[test]
     fn a_line_that_is_written_again_never_wraps() {

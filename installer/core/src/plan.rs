@@ -1,6 +1,7 @@
 //! What has to be done: steps with their order, and everything a person should know before saying yes.
 
 mod action;
+pub mod change;
 mod diff;
 pub mod outlook;
 pub mod saved;
@@ -8,8 +9,11 @@ pub mod text;
 
 use serde::Serialize;
 
+use self::change::{Change, Origin};
+use crate::words::count;
+
 pub use action::{Action, Adoptee, RoleChanges};
-pub use diff::{CANARY_GOES, calls, changes, step_id};
+pub use diff::{CANARY_GOES, calls, changes, object_changes, policy, role_changes, step_id};
 
 pub use diff::diff;
 
@@ -48,9 +52,11 @@ pub struct Step {
     pub resource: String,
     /// What happens to it.
     pub op: Op,
-    /// Why, or what exactly.
+    /// Why, as far as the changes don't say it.
     #[serde(rename = "reason")]
     pub reasons: Vec<String>,
+    /// What becomes of the fields of something that is there.
+    pub changes: Vec<Change>,
     /// Steps that must be done before.
     pub depends_on: Vec<String>,
     /// What the caller must be allowed to do.
@@ -70,6 +76,7 @@ impl Step {
             resource: resource.to_owned(),
             op,
             reasons: Vec::new(),
+            changes: Vec::new(),
             depends_on: Vec::new(),
             needs: Vec::new(),
             action,
@@ -83,11 +90,34 @@ impl Step {
         self
     }
 
+    /// With what it changes, field by field.
+    #[must_use]
+    pub fn changing(mut self, changes: Vec<Change>) -> Self {
+        self.changes = changes;
+        self
+    }
+
+    /// The paths of what was changed outside and is changed back, with who did that where it is known.
+    pub fn outside(&self) -> Vec<String> {
+        let outside = self.changes.iter().filter_map(|change| match &change.origin {
+            Origin::Outside { by } if by.is_empty() => Some(change.path.to_string()),
+            Origin::Outside { by } => Some(format!("{}, by {}", change.path, by.join(" and "))),
+            Origin::Settings => None,
+        });
+        outside.collect()
+    }
+
     /// After other steps, as far as they are in the plan.
     #[must_use]
     pub fn after(mut self, ids: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.depends_on.extend(ids.into_iter().map(Into::into));
         self
+    }
+
+    /// It changes something in AWS, where no field says who wrote it.
+    fn is_in_aws(&self) -> bool {
+        let of_kubernetes = matches!(self.action, Action::Apply(_) | Action::Restart(_));
+        !of_kubernetes
     }
 
     /// For a caller who may do these to a resource.
@@ -166,6 +196,35 @@ impl Plan {
             changes.push("the warnings or the order of steps differ".to_owned());
         }
         changes
+    }
+
+    /// What was changed outside and is changed back, in words; `None` if nothing was.
+    pub fn outside(&self) -> Option<String> {
+        let mut n = 0;
+        let mut of_steps = Vec::new();
+        for step in &self.steps {
+            let outside = step.outside();
+            if !outside.is_empty() {
+                n += outside.len();
+                of_steps.push(format!("{} {} ({})", step.kind, step.resource, outside.join("; ")));
+            }
+        }
+        let verb = if n == 1 { "is" } else { "are" };
+        (n > 0).then(|| {
+            format!(
+                "{} made outside tenon {verb} overwritten: {}",
+                count(n, "change"),
+                of_steps.join("; ")
+            )
+        })
+    }
+
+    /// Takes back what was said of changes from outside in AWS: after a run that was interrupted, what differs there may be what it did not come to.
+    pub fn blame_interruption(&mut self) {
+        let in_aws = self.steps.iter_mut().filter(|step| step.is_in_aws());
+        for change in in_aws.flat_map(|step| &mut step.changes) {
+            change.origin = Origin::Settings;
+        }
     }
 
     /// Whether a step brings something in AWS to what it should be that EC2NodeClasses need to be ready.

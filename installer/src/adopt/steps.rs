@@ -1,5 +1,6 @@
 //! The steps of an adoption, there and back. Pure: what is done already needs no step, so a run that was killed is run again.
 
+use serde_json::json;
 use tenon_iam_policies::Document;
 use tenon_iam_policies::controller::controller_policies;
 use tenon_iam_policies::cover::gaps;
@@ -10,7 +11,8 @@ use tenon_installer_core::kubernetes::lease::Place;
 use tenon_installer_core::kubernetes::object::{Object, label};
 use tenon_installer_core::observe::world::World;
 use tenon_installer_core::ownership::{ADOPTED_BY, INSTALL_ID, Tags};
-use tenon_installer_core::plan::{Action, Adoptee, Op, Plan, Step, step_id};
+use tenon_installer_core::plan::change::{Change, changes};
+use tenon_installer_core::plan::{Action, Adoptee, Op, Plan, Step, policy, step_id};
 
 use super::{Found, NAME, POLICY, settings};
 
@@ -66,20 +68,22 @@ pub fn adopt(mut plan: Plan, found: &Found, desired: &Desired, seconds: u64) -> 
         first.push(
             Step::new(&step, kind, &name, Op::Adopt, action)
                 .because(["used, never changed"])
+                .changing(changes(&json!({}), &json!({"tags": {(ADOPTED_BY): id}})))
                 .needs(&[call], &name),
         );
     }
     let (role, state) = &found.role;
     if let Some(document) = lacking(found, desired) {
         let there = state.inline.get(POLICY).and_then(|text| Document::parse(text).ok());
-        if !there.is_some_and(|there| there.says_the_same_as(&document)) {
+        if !there.as_ref().is_some_and(|there| there.says_the_same_as(&document)) {
+            let before = json!({"inline": {(POLICY): there.as_ref().map(policy)}});
+            let after = json!({"inline": {(POLICY): policy(&document)}});
             let action =
                 Action::AddPolicy { role: role.clone(), name: POLICY.to_owned(), document };
             first.push(
                 Step::new(ADDED, "IAM role", &state.arn, Op::Update, action)
-                    .because([format!(
-                        "inline {POLICY}: permissions that Karpenter's policies lack"
-                    )])
+                    .because(["permissions that Karpenter's policies lack"])
+                    .changing(changes(&before, &after))
                     .needs(&["iam:PutRolePolicy"], &state.arn),
             );
         }
@@ -113,7 +117,8 @@ pub fn adopt(mut plan: Plan, found: &Found, desired: &Desired, seconds: u64) -> 
     };
     plan.steps.push(
         Step::new(OVER, "Deployment", &key.path(), Op::Adopt, action)
-            .because([format!("{} → 0 replicas; it stays", operator.replicas)])
+            .because(["it stays"])
+            .changing(replicas(operator.replicas_now(), 0))
             .after([ROLLOUT])
             .needs(&["patch"], &key.to_string()),
     );
@@ -128,6 +133,12 @@ fn leader(lease: Place, deployment: &Object, after: &str, seconds: u64) -> Step 
         .because([format!("wait until a pod of {} holds it", deployment.name)])
         .after([after])
         .needs(&["get"], &format!("Lease {resource}"))
+}
+
+/// How many replicas Karpenter gets. What is there may be what is wanted already, and the step still waits for its pods.
+fn replicas(before: i64, after: i64) -> Vec<Change> {
+    let of = |n: i64| json!({"spec": {"replicas": n}});
+    changes(&of(before), &of(after))
 }
 
 /// Where an object is, without what it holds: that changes while one looks.
@@ -157,7 +168,8 @@ pub fn undo(found: &Found, desired: &Desired, world: &World, seconds: u64) -> Pl
         };
         steps.push(
             Step::new(BACK, "Deployment", &key.path(), Op::Update, action)
-                .because([format!("{} replicas again, on standby", operator.replicas)])
+                .because(["on standby"])
+                .changing(replicas(operator.replicas_now(), operator.replicas))
                 .needs(&["patch"], &key.to_string()),
         );
     }
@@ -218,11 +230,12 @@ pub fn undo(found: &Found, desired: &Desired, world: &World, seconds: u64) -> Pl
 fn unmark(found: &Found, install_id: &str, after: &str) -> Vec<Step> {
     let mut steps = Vec::new();
     let (role, state) = &found.role;
-    if state.inline.contains_key(POLICY) {
+    if let Some(text) = state.inline.get(POLICY) {
+        let there = Document::parse(text).map_or_else(|_| text.as_str().into(), |it| policy(&it));
         let action = Action::RemovePolicy { role: role.clone(), name: POLICY.to_owned() };
         steps.push(
             Step::new(ADDED, "IAM role", &state.arn, Op::Update, action)
-                .because([format!("without inline {POLICY}")])
+                .changing(changes(&json!({"inline": {(POLICY): there}}), &json!({})))
                 .after([after])
                 .needs(&["iam:DeleteRolePolicy"], &state.arn),
         );
@@ -235,7 +248,7 @@ fn unmark(found: &Found, install_id: &str, after: &str) -> Vec<Step> {
         let action = Action::Release { what: what.clone() };
         steps.push(
             Step::new(&step, kind, &name, Op::Update, action)
-                .because(["without our tag"])
+                .changing(changes(&json!({"tags": {(ADOPTED_BY): install_id}}), &json!({})))
                 .after([after])
                 .needs(&[call], &name),
         );

@@ -4,7 +4,8 @@ use serde_json::json;
 use tenon_installer_core::cleanup::Cleanup;
 use tenon_installer_core::failure::Failure;
 use tenon_installer_core::kubernetes::resources;
-use tenon_installer_core::plan::text::{counts, plan_text};
+use tenon_installer_core::plan::outlook::Outlook;
+use tenon_installer_core::plan::text::{Line, counts, plan_lines};
 use tenon_installer_core::plan::{Moved, Plan};
 use tenon_installer_core::settings::Source;
 use tenon_installer_core::words::count;
@@ -64,7 +65,7 @@ pub async fn run(
     });
     if args.how.dry_run {
         printer.json(&report);
-        printer.text(&lines.join("\n"));
+        printer.lines(&lines);
         return Ok(0);
     }
     if !plan.steps.is_empty() && !args.undo {
@@ -72,9 +73,7 @@ pub async fn run(
         checks.skip.extend(EXPECTED.map(str::to_owned));
         Box::pin(preflight::before_install(&session, &plan, &checks, printer)).await?;
     }
-    for line in &lines {
-        printer.note(line);
-    }
+    printer.note_lines(&lines);
     if !plan.steps.is_empty() && !args.how.yes {
         let what = if args.undo { "return to Karpenter" } else { "adoption" };
         confirm(global, &format!("Proceed with the {what}?")).await?;
@@ -229,11 +228,7 @@ fn plan(args: &AdoptArgs, session: &Session, found: &Found) -> Result<Plan, Expe
 }
 
 /// What there is and what happens to it, for people.
-async fn lines(
-    session: &Session,
-    found: &Found,
-    plan: &Plan,
-) -> Result<Vec<String>, ExpectedError> {
+async fn lines(session: &Session, found: &Found, plan: &Plan) -> Result<Vec<Line>, ExpectedError> {
     let cluster = &session.target.cluster;
     let (pools, claims, classes) =
         (resources::node_pools(), resources::node_claims(), resources::node_classes());
@@ -261,6 +256,7 @@ async fn lines(
         count(classes.len(), "node class").replace("classs", "classes"),
         count(claims.len(), "NodeClaim")
     ));
-    lines.extend(plan_text(plan).lines().map(str::to_owned));
+    let mut lines = lines.iter().map(|line| Line::plain(line)).collect::<Vec<_>>();
+    lines.extend(plan_lines(plan, &Outlook::default()));
     Ok(lines)
 }

@@ -15,7 +15,7 @@ use tenon_installer_core::names::AGENT;
 use tenon_installer_core::observe::facts;
 use tenon_installer_core::plan::outlook::Outlook;
 use tenon_installer_core::plan::saved::SavedPlan;
-use tenon_installer_core::plan::text::counts;
+use tenon_installer_core::plan::text::{counts, plan_lines};
 use tenon_installer_core::plan::{Moved, Plan};
 use tenon_installer_core::retry::{Lag, until_nothing_is_missing};
 use tenon_installer_core::settings::{Settings, SettingsError, Source};
@@ -136,9 +136,7 @@ pub async fn run(
 
 /// Programs get the plan at the end, with the result.
 fn show(plan: &Plan, outlook: &Outlook, printer: Printer) {
-    for line in tenon_installer_core::plan::text::plan_and_outlook(plan, outlook).lines() {
-        printer.note(line);
-    }
+    printer.note_lines(&plan_lines(plan, outlook));
 }
 
 /// Waits until the operator serves and the NodeClasses are ready: the best proof that the permissions suffice.

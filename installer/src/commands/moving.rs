@@ -7,7 +7,7 @@ use tenon_installer_core::apply::wait;
 use tenon_installer_core::cleanup::Cleanup;
 use tenon_installer_core::lock::Lock;
 use tenon_installer_core::plan::outlook::Outlook;
-use tenon_installer_core::plan::text::{counts, plan_and_outlook};
+use tenon_installer_core::plan::text::{Line, counts, plan_lines};
 use tenon_installer_core::plan::{Moved, Plan};
 use tenon_installer_core::words::count;
 use tokio::time::Instant;
@@ -111,7 +111,8 @@ pub(super) async fn run(
     let mut lines = vec![journey.in_words()];
     lines.extend(untouched_nodes(&outlook));
     lines.extend(iam_in_words(&session, &changes));
-    lines.extend(plan_and_outlook(&plan, &outlook).lines().map(str::to_owned));
+    let mut lines = lines.iter().map(|line| Line::plain(line)).collect::<Vec<_>>();
+    lines.extend(plan_lines(&plan, &outlook));
     let report = |changed: usize, ready: bool, session: &Session| {
         json!({
             "schema": format!("tenon.sh/{}/v1alpha2", journey.operation),
@@ -128,16 +129,18 @@ pub(super) async fn run(
     };
     if args.dry_run {
         printer.json(&report(0, false, &session));
-        printer.text(&lines.join("\n"));
+        printer.lines(&lines);
         return Ok(0);
     }
     if !plan.steps.is_empty() {
         Box::pin(preflight::before_install(&session, &plan, &args.checks, printer)).await?;
     }
-    for line in &lines {
-        printer.note(line);
-    }
+    printer.note_lines(&lines);
     if !plan.steps.is_empty() && !args.yes {
+        if let Some(outside) = plan.outside() {
+            // What another person did is not undone with an answer to another question.
+            confirm(global, &format!("{outside}. Overwrite?")).await?;
+        }
         confirm(global, &format!("Proceed with the {}?", journey.operation)).await?;
     }
     if lock.is_none() && !plan.steps.is_empty() {

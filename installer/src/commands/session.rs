@@ -320,6 +320,10 @@ impl Session {
                 return Err(ExpectedError::Foreign { conflicts });
             }
         };
+        if self.unfinished().is_some() {
+            plan.blame_interruption();
+        }
+        plan.warnings.extend(plan.outside());
         plan.warnings.extend(self.warnings());
         Ok(plan)
     }

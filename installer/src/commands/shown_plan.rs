@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tenon_installer_core::plan::outlook::Outlook;
-use tenon_installer_core::plan::text::plan_and_outlook;
+use tenon_installer_core::plan::text::plan_lines;
 use tenon_installer_core::plan::{Plan, SCHEMA};
 
 use crate::printer::Printer;
@@ -17,5 +17,5 @@ pub(super) fn print(printer: Printer, target: &Value, plan: &Plan, outlook: &Out
         "callerActions": plan.caller_actions(),
         "outlook": outlook,
     }));
-    printer.text(&plan_and_outlook(plan, outlook));
+    printer.lines(&plan_lines(plan, outlook));
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tenon_iam_policies::Document;
 use tenon_iam_policies::difference::{Documents, union};
 use tenon_installer_core::apply::wait::deployment_lacks;
@@ -13,8 +13,10 @@ use tenon_installer_core::kubernetes::object::{Object, annotation, first_differe
 use tenon_installer_core::names;
 use tenon_installer_core::observe::world::{RoleState, World};
 use tenon_installer_core::ownership::SPEC_HASH;
+use tenon_installer_core::plan::change::{Change, changes as field_changes};
 use tenon_installer_core::plan::{
-    Action, CANARY_GOES, Op, Plan, RoleChanges, Step, calls, changes, step_id,
+    Action, CANARY_GOES, Op, Plan, RoleChanges, Step, calls, changes, object_changes, role_changes,
+    step_id,
 };
 
 /// Id of the step that tries one pod of the new version.
@@ -173,29 +175,39 @@ fn widened(
     let mut attached = role.attached.clone();
     attached.extend(state.attached.iter().filter(|arn| !role.attached.contains(arn)).cloned());
     let wide = Role { attached, inline, ..role.clone() };
-    let narrow = changes(role, Some(&state_of(&wide, state)));
+    let widened = state_of(&wide, state);
+    let narrow = changes(role, Some(&widened));
     if narrow == RoleChanges::default() {
         return Ok((Some(step.clone()), None));
     }
     let first = changes(&wide, Some(state));
-    let split = |id: &str, role: &Role, changes: RoleChanges, why: &str| {
-        let (actions, reasons) = calls(role, &changes);
+    let split = |id: &str, (before, role): (&RoleState, &Role), changes: RoleChanges, why: &str| {
+        let (actions, _) = calls(role, &changes);
         let action = Action::EnsureRole { role: role.clone(), changes };
         Step::new(id, &step.kind, &step.resource, Op::Update, action)
-            .because(reasons)
             .because([why])
+            .changing(with_origins(role_changes(role, before), step))
             .after(step.depends_on.clone())
             .needs(&actions, &step.resource)
     };
     let narrow = split(
         &format!("{}/narrow", step.id),
-        role,
+        (&widened, role),
         narrow,
         "without the permissions that only the old version needed",
     );
     let wide = (first != RoleChanges::default())
-        .then(|| split(&step.id, &wide, first, "for both versions"));
+        .then(|| split(&step.id, (state, &wide), first, "for both versions"));
     Ok((wide, Some(narrow)))
+}
+
+/// Changes of a part of a step, as far as they are the whole step's with why they are made.
+fn with_origins(mut changes: Vec<Change>, step: &Step) -> Vec<Change> {
+    for change in &mut changes {
+        let whole = step.changes.iter().find(|whole| whole.path == change.path);
+        change.origin = whole.map(|whole| whole.origin.clone()).unwrap_or_default();
+    }
+    changes
 }
 
 /// Whether an object says what the operator may do in the cluster.
@@ -221,11 +233,18 @@ fn widened_rules(step: &Step, object: &Object, world: &World) -> (Option<Step>, 
         && world.objects.get(&object.key()).is_some_and(|live| {
             annotation(live, SPEC_HASH).is_some_and(|hash| hash.starts_with(WIDE))
         });
-    let first = (!is_wide).then(|| {
-        let action = Action::Apply(wide);
-        Step { action, ..step.clone() }.because(["rules for both versions"])
-    });
+    let rules = json!({"rules": wide.body["rules"]});
     let mut narrow = step.clone().because(["without the rules that only the old version needed"]);
+    narrow.changes = with_origins(field_changes(&rules, &json!({"rules": wanted})), step);
+    let first = (!is_wide).then(|| {
+        let changes = world
+            .objects
+            .get(&object.key())
+            .map(|live| with_origins(object_changes(&wide, live, &world.releases), step))
+            .unwrap_or_default();
+        let action = Action::Apply(wide);
+        Step { action, changes, ..step.clone() }.because(["rules for both versions"])
+    });
     narrow.id = format!("{}/narrow", step.id);
     (first, Some(narrow))
 }

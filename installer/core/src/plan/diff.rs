@@ -8,18 +8,21 @@ mod network;
 mod objects;
 mod release;
 mod roles;
+mod schema;
+mod views;
 
 use std::collections::BTreeSet;
 
 use tenon_iam_policies::Document;
 
-use super::{Plan, Step};
+use super::{Op, Plan, Step};
 use crate::desired::Desired;
 use crate::observe::world::World;
 use crate::ownership::{Installation, Tags};
 
-pub use objects::{CANARY_GOES, step_id};
-pub use roles::{calls, changes};
+pub use objects::{CANARY_GOES, object_changes, step_id};
+pub use roles::{calls, changes, role_changes};
+pub use views::document as policy;
 
 /// What has to be done, or everything that stands in the way: things under our names that aren't ours. Then nothing at all is done.
 pub fn diff(desired: &Desired, world: &World) -> Result<Plan, Vec<String>> {
@@ -52,7 +55,10 @@ struct Differ<'a> {
 }
 
 impl Differ<'_> {
-    fn add(&mut self, step: Step) {
+    fn add(&mut self, mut step: Step) {
+        if step.op == Op::Update && step.changes.is_empty() && step.reasons.is_empty() {
+            step.reasons.push("only the checksum that tenon keeps there".to_owned());
+        }
         self.plan.steps.push(step);
     }
 

@@ -1,4 +1,5 @@
 mod model;
+mod origins;
 mod profiles;
 
 use std::collections::BTreeSet;
@@ -58,9 +59,17 @@ fn each_change_from_outside_is_named_and_repaired() {
         let plan = diff(&desired, &world).expect("nothing is in the way");
         plan.steps
             .iter()
-            .map(|step| format!("{} {} ({})", step.op.sign(), step.id, step.reasons.join("; ")))
+            .map(|step| {
+                let changes = step.changes.iter().map(|change| {
+                    let mark = if change.is_outside() { "" } else { " as asked for" };
+                    format!("\n     {}{mark}", change.path)
+                });
+                let changes = changes.collect::<String>();
+                let reasons = step.reasons.join("; ");
+                format!("{} {} ({reasons}){changes}", step.op.sign(), step.id)
+            })
             .collect::<Vec<_>>()
-            .join(", ")
+            .join("\n   ")
     };
     let node_role = desired.node_role.name.clone();
     let controller_role = desired.controller_role.name.clone();

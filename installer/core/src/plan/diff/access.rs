@@ -1,7 +1,10 @@
 //! What lets nodes into the cluster.
 
-use super::{Differ, has_tags};
+use serde_json::json;
+
+use super::{Differ, has_tags, views};
 use crate::kubernetes::aws_auth::{self, State};
+use crate::plan::change::changes;
 use crate::plan::{Action, Op, Step};
 
 const ACCESS_ENTRY: &str = "EKS access entry";
@@ -33,21 +36,22 @@ impl Differ<'_> {
         if !self.owns(&format!("{ACCESS_ENTRY} of {resource}"), &state.tags) {
             return;
         }
+        let before = json!({"type": state.kind, "tags": state.tags});
+        let after = json!({"type": wanted.kind, "tags": views::with(&state.tags, &wanted.tags)});
+        let changes = views::changed((&before, &after), &state.tags, &wanted.tags, &["type"]);
         if node_role_is_new || state.kind != wanted.kind {
             // An entry keeps the id of the role that it was made for, and its type can't be changed.
-            self.add(
-                step(Op::Update, create(true))
-                    .because(["created for a role that no longer exists, or of another type"])
-                    .after(["node-role"])
-                    .needs(
-                        &["eks:DeleteAccessEntry", "eks:CreateAccessEntry", "eks:TagResource"],
-                        &entry,
-                    ),
-            );
+            let mut step = step(Op::Update, create(true))
+                .because(["created for a role that no longer exists, or of another type"]);
+            step.changes = changes;
+            self.add(step.after(["node-role"]).needs(
+                &["eks:DeleteAccessEntry", "eks:CreateAccessEntry", "eks:TagResource"],
+                &entry,
+            ));
         } else if !has_tags(&state.tags, &wanted.tags) {
             let action = Action::TagEks { arn: state.arn.clone(), tags: wanted.tags.clone() };
             self.add(
-                step(Op::Update, action).because(["tags"]).needs(&["eks:TagResource"], &entry),
+                step(Op::Update, action).changing(changes).needs(&["eks:TagResource"], &entry),
             );
         }
     }
@@ -92,8 +96,12 @@ impl Differ<'_> {
         match aws_auth::state(live, wanted, id) {
             State::Ours | State::Foreign => {}
             State::Missing => {
-                let step = step(Op::Update, &wanted.role_arn, Action::MapRole(wanted.clone()))
+                let mapping = json!({
+                    "mapRoles": [{"rolearn": wanted.role_arn, "groups": wanted.groups}],
+                });
+                let mut step = step(Op::Update, &wanted.role_arn, Action::MapRole(wanted.clone()))
                     .after(["node-role"]);
+                step.changes = changes(&json!({}), &mapping);
                 self.add(step);
             }
             State::Useless => self.conflicts.push(format!(

@@ -1,11 +1,10 @@
 //! What nodes and the operator's pods run on: the instance profile, the role of EC2 Spot, the Fargate profile.
 
-use std::collections::BTreeSet;
+use serde_json::json;
 
-use super::{Differ, has_tags};
-use crate::desired::FargateProfile;
+use super::{Differ, has_tags, views};
 use crate::observe::iam::SPOT_ROLE;
-use crate::observe::world::FargateState;
+use crate::plan::change::changes;
 use crate::plan::{Action, Op, Step};
 
 const PROFILE: &str = "instance profile";
@@ -48,9 +47,11 @@ impl Differ<'_> {
             ));
         } else if state.roles != [wanted.role.clone()] {
             let replaces = state.roles.first().cloned();
+            let before = json!({"roles": state.roles});
+            let changes = changes(&before, &json!({"roles": [wanted.role]}));
             self.add(
                 step(Op::Update, false, replaces)
-                    .because([format!("role {}", wanted.role)])
+                    .changing(changes)
                     .needs(&["iam:RemoveRoleFromInstanceProfile"], &wanted.arn),
             );
         }
@@ -107,11 +108,17 @@ impl Differ<'_> {
         if !self.owns(&profile, &state.tags) {
             return;
         }
-        let reasons = differences(wanted, state);
-        if !reasons.is_empty() {
+        let differs = changes(&views::fargate_state(state), &views::fargate(wanted));
+        if !differs.is_empty() {
             self.add(
                 step(Op::Update, create(true))
-                    .because(reasons)
+                    .because(["deleted and created again, because it is immutable"])
+                    .changing(views::changed(
+                        (&views::fargate_state(state), &views::fargate(wanted)),
+                        &state.tags,
+                        &wanted.tags,
+                        &["podExecutionRoleArn"],
+                    ))
                     .after(["fargate-role"])
                     .needs(&["eks:DeleteFargateProfile"], &profile)
                     .needs(&needs, &profile)
@@ -119,8 +126,14 @@ impl Differ<'_> {
             );
         } else if !has_tags(&state.tags, &wanted.tags) {
             let action = Action::TagEks { arn: state.arn.clone(), tags: wanted.tags.clone() };
+            let (before, after) = (
+                json!({"tags": state.tags}),
+                json!({"tags": views::with(&state.tags, &wanted.tags)}),
+            );
             self.add(
-                step(Op::Update, action).because(["tags"]).needs(&["eks:TagResource"], &profile),
+                step(Op::Update, action)
+                    .changing(views::changed((&before, &after), &state.tags, &wanted.tags, &[]))
+                    .needs(&["eks:TagResource"], &profile),
             );
         }
     }
@@ -144,19 +157,4 @@ impl Differ<'_> {
             );
         }
     }
-}
-
-/// What of a Fargate profile is not as it should be; none of it can be changed.
-fn differences(wanted: &FargateProfile, state: &FargateState) -> Vec<String> {
-    let mut reasons = Vec::new();
-    if state.role_arn != wanted.role_arn {
-        reasons.push(format!("role {}", wanted.role_arn));
-    }
-    if state.subnet_ids != wanted.subnet_ids.iter().cloned().collect::<BTreeSet<_>>() {
-        reasons.push("subnets".to_owned());
-    }
-    if state.selectors != [(wanted.namespace.clone(), wanted.labels.clone())] {
-        reasons.push("selector".to_owned());
-    }
-    reasons
 }

@@ -1,8 +1,11 @@
 //! How the operator's pods get their role.
 
-use super::{Differ, has_tags};
+use serde_json::json;
+
+use super::{Differ, has_tags, views};
 use crate::names::AGENT;
 use crate::observe::world::AgentState;
+use crate::plan::change::changes;
 use crate::plan::{Action, Op, Step};
 
 const ASSOCIATION: &str = "Pod Identity association";
@@ -23,7 +26,10 @@ impl Differ<'_> {
             )),
             Some(state) if !state.audiences.contains(&wanted.audience) => self.add(
                 step(Op::Update, false)
-                    .because([format!("audience {}", wanted.audience)])
+                    .changing(changes(
+                        &json!({"audiences": state.audiences}),
+                        &json!({"audiences": with(&state.audiences, &wanted.audience)}),
+                    ))
                     .needs(&["iam:AddClientIDToOpenIDConnectProvider"], &wanted.arn),
             ),
             Some(_) => {}
@@ -91,6 +97,10 @@ impl Differ<'_> {
         if !self.owns(&format!("{ASSOCIATION} of {resource}"), &state.tags) {
             return;
         }
+        let before = json!({"roleArn": state.role_arn, "tags": state.tags});
+        let after =
+            json!({"roleArn": wanted.role_arn, "tags": views::with(&state.tags, &wanted.tags)});
+        let changes = views::changed((&before, &after), &state.tags, &wanted.tags, &["roleArn"]);
         if state.role_arn != wanted.role_arn {
             let action = Action::UpdateAssociation {
                 id: state.id.clone(),
@@ -99,7 +109,7 @@ impl Differ<'_> {
             };
             self.add(
                 step(Op::Update, action)
-                    .because([format!("role {} instead of {}", wanted.role_arn, state.role_arn)])
+                    .changing(changes)
                     .after(first)
                     .needs(&["eks:UpdatePodIdentityAssociation"], &association)
                     .needs(&["iam:PassRole"], &wanted.role_arn),
@@ -108,9 +118,13 @@ impl Differ<'_> {
             let action = Action::TagEks { arn: state.arn.clone(), tags: wanted.tags.clone() };
             self.add(
                 step(Op::Update, action)
-                    .because(["tags"])
+                    .changing(changes)
                     .needs(&["eks:TagResource"], &association),
             );
         }
     }
+}
+
+fn with(audiences: &[String], one: &str) -> Vec<String> {
+    audiences.iter().cloned().chain([one.to_owned()]).collect()
 }

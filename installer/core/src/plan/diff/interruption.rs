@@ -1,6 +1,6 @@
 //! The interruption queue and the rules that feed it.
 
-use super::{Differ, has_tags, same_document};
+use super::{Differ, has_tags, same_document, views};
 use crate::desired::{Queue, Rule};
 use crate::observe::world::{QueueState, RuleState};
 use crate::plan::{Action, Op, Step};
@@ -40,13 +40,20 @@ impl Differ<'_> {
                 if !self.owns(&format!("{QUEUE} {name}"), &state.tags) {
                     return;
                 }
-                let reasons = queue_differences(queue, state);
-                if !reasons.is_empty() {
+                if queue_differs(queue, state) {
+                    let (before, after) =
+                        (views::queue_state(state, queue), views::queue(queue, state));
+                    let changes = views::changed(
+                        (&before, &after),
+                        &state.tags,
+                        &queue.tags,
+                        &["attributes", "policy"],
+                    );
                     let action =
                         Action::UpdateQueue { url: state.url.clone(), queue: queue.clone() };
                     self.add(
                         step(Op::Update, action)
-                            .because(reasons)
+                            .changing(changes)
                             .needs(&["sqs:SetQueueAttributes", "sqs:TagQueue"], &queue.arn),
                     );
                 }
@@ -66,9 +73,15 @@ impl Differ<'_> {
                     if !self.owns(&format!("{RULE} {name}"), &state.tags) {
                         continue;
                     }
-                    let reasons = rule_differences(rule, state);
-                    if !reasons.is_empty() {
-                        self.add(put(rule, false).because(reasons));
+                    if rule_differs(rule, state) {
+                        let (before, after) = (views::rule_state(state), views::rule(rule, state));
+                        let changes = views::changed(
+                            (&before, &after),
+                            &state.tags,
+                            &rule.tags,
+                            &["pattern", "enabled"],
+                        );
+                        self.add(put(rule, false).changing(changes));
                     }
                 }
             }
@@ -100,38 +113,18 @@ fn put(rule: &Rule, create: bool) -> Step {
         .needs(&["events:PutRule", "events:TagResource", "events:PutTargets"], &rule.arn)
 }
 
-fn queue_differences(queue: &Queue, state: &QueueState) -> Vec<String> {
-    let mut reasons = Vec::new();
-    for (name, value) in &queue.attributes {
-        // SQS does not say what is empty.
-        let live = state.attributes.get(name).map_or("", String::as_str);
-        if live != value {
-            reasons.push(format!("{name}={value}"));
-        }
-    }
-    if !state.attributes.get("Policy").is_some_and(|live| same_document(live, &queue.policy)) {
-        reasons.push("policy".to_owned());
-    }
-    if !has_tags(&state.tags, &queue.tags) {
-        reasons.push("tags".to_owned());
-    }
-    reasons
+fn queue_differs(queue: &Queue, state: &QueueState) -> bool {
+    // SQS does not say what is empty.
+    let live = |name: &str| state.attributes.get(name).map_or("", String::as_str);
+    queue.attributes.iter().any(|(name, value)| live(name) != value)
+        || !state.attributes.get("Policy").is_some_and(|live| same_document(live, &queue.policy))
+        || !has_tags(&state.tags, &queue.tags)
 }
 
-fn rule_differences(rule: &Rule, state: &RuleState) -> Vec<String> {
-    let mut reasons = Vec::new();
+fn rule_differs(rule: &Rule, state: &RuleState) -> bool {
     let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).ok();
-    if state.pattern.as_deref().and_then(json) != json(&rule.pattern) {
-        reasons.push("pattern".to_owned());
-    }
-    if !state.enabled {
-        reasons.push("is disabled".to_owned());
-    }
-    if state.targets.get(&rule.target_id) != Some(&rule.target_arn) {
-        reasons.push("target".to_owned());
-    }
-    if !has_tags(&state.tags, &rule.tags) {
-        reasons.push("tags".to_owned());
-    }
-    reasons
+    state.pattern.as_deref().and_then(json) != json(&rule.pattern)
+        || !state.enabled
+        || state.targets.get(&rule.target_id) != Some(&rule.target_arn)
+        || !has_tags(&state.tags, &rule.tags)
 }

@@ -1,7 +1,10 @@
 //! Discovery tags of subnets and security groups.
 
+use serde_json::json;
+
 use super::Differ;
 use crate::ownership::{DISCOVERY, DISCOVERY_MARK};
+use crate::plan::change::changes;
 use crate::plan::{Action, Op, Step};
 
 fn step(id: &str, op: Op, action: Action) -> Step {
@@ -43,10 +46,11 @@ impl Differ<'_> {
             // There before us, with the right value: used, never removed.
             (Some(_), _) => {}
             (None, _) => {
-                let tags = self.desired.discovery_tags.clone();
+                let tags_after = self.desired.discovery_tags.clone();
+                let changes = changes(&json!({}), &json!({"tags": tags_after}));
                 self.add(
-                    step(id, Op::Tag, Action::Tag { id: id.to_owned(), tags })
-                        .because([format!("{DISCOVERY}={cluster}")])
+                    step(id, Op::Tag, Action::Tag { id: id.to_owned(), tags: tags_after })
+                        .changing(changes)
                         .needs(&["ec2:CreateTags"], id),
                 );
             }

@@ -1,10 +1,16 @@
 //! Kubernetes objects.
 
-use super::Differ;
+use serde_json::Value;
+
+use super::{Differ, schema};
+use crate::kubernetes::client::FIELD_MANAGER;
+use crate::kubernetes::fields::{At, Ownership};
 use crate::kubernetes::freeze;
+use crate::kubernetes::helm::{self, Revision};
 use crate::kubernetes::object::{Object, annotation, first_difference, label};
 use crate::names::ROLE_ANNOTATION;
-use crate::ownership::{INSTALL_ID, SPEC_HASH};
+use crate::ownership::{INSTALL_ID, SPEC_HASH, VERSION};
+use crate::plan::change::{Change, Origin, Path, Segment, changes};
 use crate::plan::{Action, Op, Step};
 
 /// The id of the step that removes the canary.
@@ -16,6 +22,45 @@ pub fn step_id(object: &Object) -> String {
         Some(namespace) => format!("{}/{namespace}/{}", object.resource.kind, object.name),
         None => format!("{}/{}", object.resource.kind, object.name),
     }
+}
+
+/// What becomes of an object, field by field, once it is applied.
+pub fn object_changes(object: &Object, live: &Value, releases: &[Revision]) -> Vec<Change> {
+    if object.resource.kind == "CustomResourceDefinition" {
+        return schema::changes_of(live, &object.body);
+    }
+    let ownership = Ownership::of(live);
+    let after = ownership.applied(live, &object.body, &[FIELD_MANAGER, helm::FIELD_MANAGER]);
+    let of_mark = |key: &str| Path::default().field("metadata").field("annotations").field(key);
+    let (hash, version) = (of_mark(SPEC_HASH), of_mark(VERSION));
+    let mut found = changes(live, &after);
+    found.retain(|change| change.path != hash);
+    // A revision without our mark was written by Helm itself, whose fields then say what others did.
+    let latest = releases.iter().max_by_key(|revision| revision.number);
+    let by_helm = latest.is_some_and(|revision| revision.hash.is_none());
+    let ours = |name: &str| name == FIELD_MANAGER || name == helm::FIELD_MANAGER && !by_helm;
+    // With the checksum of what is wanted now, nothing is wanted that was not applied before.
+    let is_applied = annotation(live, SPEC_HASH) == annotation(&object.body, SPEC_HASH);
+    for change in found.iter_mut().filter(|change| change.path != version) {
+        let mut by = Vec::new();
+        if change.before.is_some() {
+            by = ownership.owners(&at(&change.path));
+        }
+        let theirs = by.iter().copied().filter(|name| !ours(name)).map(str::to_owned);
+        let theirs = theirs.collect::<Vec<_>>();
+        if is_applied || !theirs.is_empty() && theirs.len() == by.len() {
+            change.origin = Origin::Outside { by: theirs };
+        }
+    }
+    found
+}
+
+fn at(path: &Path) -> Vec<At<'_>> {
+    let segments = path.0.iter().map(|segment| match segment {
+        Segment::Field(name) => At::Field(name),
+        Segment::Element { key, name } => At::Element(key, name),
+    });
+    segments.collect()
 }
 
 impl Differ<'_> {
@@ -155,22 +200,22 @@ impl Differ<'_> {
                 .push(format!("{key} is paused and stays paused: see `tenon unfreeze`"));
             return;
         }
-        let difference = if annotation(live, SPEC_HASH) != annotation(&object.body, SPEC_HASH) {
-            Some("the settings changed".to_owned())
-        } else if kind == "CustomResourceDefinition" {
+        let differs = annotation(live, SPEC_HASH) != annotation(&object.body, SPEC_HASH)
             // The API server fills in and drops so much of a CRD that only its hash can be compared.
-            None
-        } else {
-            first_difference(&object.body, live).map(|path| format!("{path} was changed"))
-        };
-        if object.is_deployment() && self.identity_changes() {
-            self.add(
-                step(Op::Update, Action::Restart(object.clone()))
-                    .because(["the pods' identity changes"]),
-            );
-        } else if let Some(reason) = difference {
-            self.add(step(Op::Update, Action::Apply(object.clone())).because([reason]));
+            || kind != "CustomResourceDefinition" && first_difference(&object.body, live).is_some();
+        let restarts = object.is_deployment() && self.identity_changes();
+        if !differs && !restarts {
+            return;
         }
+        let changes = object_changes(object, live, &self.world.releases);
+        self.add(if restarts {
+            let mut step = step(Op::Update, Action::Restart(object.clone()))
+                .because(["the pods' identity changes"]);
+            step.changes = changes;
+            step
+        } else {
+            step(Op::Update, Action::Apply(object.clone())).changing(changes)
+        });
     }
 
     /// What pods get when they are admitted becomes something else, or where they are scheduled does.

@@ -1,8 +1,9 @@
 //! Roles with their policies.
 
-use super::{Differ, has_tags, same_document};
+use super::{Differ, has_tags, same_document, views};
 use crate::desired::{Role, RoleUse};
 use crate::observe::world::RoleState;
+use crate::plan::change::Change;
 use crate::plan::{Action, Op, RoleChanges, Step};
 
 impl Differ<'_> {
@@ -28,11 +29,11 @@ impl Differ<'_> {
         let op = if create { Op::Create } else { Op::Update };
         let (actions, reasons) = calls(spec, &changes);
         let action = Action::EnsureRole { role: spec.clone(), changes };
-        self.add(
-            Step::new(id, "IAM role", &role.arn, op, action)
-                .because(reasons)
-                .needs(&actions, &role.arn),
-        );
+        let step = Step::new(id, "IAM role", &role.arn, op, action).needs(&actions, &role.arn);
+        self.add(match state {
+            None => step.because(reasons),
+            Some(state) => step.changing(role_changes(spec, state)),
+        });
         create
     }
 }
@@ -71,6 +72,13 @@ pub fn changes(spec: &Role, state: Option<&RoleState>) -> RoleChanges {
             .cloned()
             .collect(),
     }
+}
+
+/// What becomes of a role, field by field.
+pub fn role_changes(spec: &Role, state: &RoleState) -> Vec<Change> {
+    let (before, after) = (views::role_state(state), views::role(spec, state));
+    let covered = ["trust", "attached", "inline"];
+    views::changed((&before, &after), &state.tags, &spec.tags, &covered)
 }
 
 /// The calls that it takes, and in words what they do.
