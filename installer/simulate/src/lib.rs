@@ -62,6 +62,7 @@ const BOUND_STEPS: u64 = 36_000_000;
 pub struct Simulation {
     snapshot: Snapshot,
     observed: Observed,
+    notes: Vec<String>,
     warnings: Vec<String>,
     skipped: BTreeMap<String, usize>,
     options: Options,
@@ -94,6 +95,7 @@ pub async fn read(
                 return Ok(Simulation {
                     snapshot: *snapshot,
                     observed: Observed::default(),
+                    notes: Vec::new(),
                     warnings: Vec::new(),
                     skipped: BTreeMap::new(),
                     options,
@@ -117,12 +119,10 @@ pub async fn read(
     }
     let skipped = std::mem::take(&mut input.skipped);
     let world = world::build(input, &options)?;
-    for line in &world.notes {
-        note(line);
-    }
     Ok(Simulation {
         snapshot: world.snapshot,
         observed: world.observed,
+        notes: world.notes,
         warnings: world.warnings,
         skipped,
         options,
@@ -133,6 +133,11 @@ impl Simulation {
     /// What a person should know about the input.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+
+    /// What was assumed about instance types and prices: for the end of what is printed.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// Writes the planner's input.

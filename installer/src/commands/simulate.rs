@@ -33,6 +33,7 @@ pub async fn run(
     printer.note(&outcome.duration_in_words());
     printer.json(&outcome);
     printer.text(&outcome.text());
+    simulation.notes().iter().for_each(|note| printer.note(note));
     Ok(0)
 }
 
@@ -62,6 +63,7 @@ pub async fn explain(
     let answer = simulation.explain(&subject)?;
     printer.json(&answer);
     printer.text(&answer.text(columns()));
+    simulation.notes().iter().for_each(|note| printer.note(note));
     Ok(0)
 }
 
