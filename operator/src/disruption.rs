@@ -5,6 +5,7 @@
 //! snapshot, all commands of a plan on the same one; repair and drift are carried out at once. What
 //! is carried out is in the hands of the [`queue`].
 
+mod calm;
 mod measure;
 mod moves;
 pub mod queue;
@@ -68,6 +69,7 @@ pub async fn run<P: CloudProvider>(
         if stop.run_until_cancelled(operator.state.synced()).await.is_none() {
             return;
         }
+        calm::wait(&operator, &stop).await;
         passes += 1;
         let pass = pass(&operator, &commands, passes, &mut resume, &stop)
             .instrument(span!(root: "disruption pass", pass = number(passes)));

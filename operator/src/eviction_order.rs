@@ -81,6 +81,13 @@ impl EvictionOrder {
         order.largest(now) > class
     }
 
+    /// Whether pods are still to be evicted, or replacements of evicted ones to be placed.
+    pub fn is_moving(&self, now: Timestamp) -> bool {
+        let mut order = self.0.lock();
+        order.forget_old(now);
+        !order.ahead.is_empty() || !order.away.is_empty()
+    }
+
     /// How many pods have not been asked yet.
     pub fn len(&self) -> usize {
         self.0.lock().ahead.len()
@@ -132,15 +139,20 @@ impl Order {
         {
             return largest;
         }
-        self.ahead.retain(|_, ahead| ahead.until > now);
-        self.away.retain(|_, away| {
-            away.back.len() < away.evicted && now.duration_since(away.last) < RETURN
-        });
+        self.forget_old(now);
         let ahead = self.ahead.values().map(|ahead| ahead.class);
         let away = self.away.values().map(|away| away.class);
         let largest = ahead.chain(away).max().unwrap_or(0);
         self.largest = Some((largest, now));
         largest
+    }
+
+    /// Forgets what has been waited for long enough, or has come.
+    fn forget_old(&mut self, now: Timestamp) {
+        self.ahead.retain(|_, ahead| ahead.until > now);
+        self.away.retain(|_, away| {
+            away.back.len() < away.evicted && now.duration_since(away.last) < RETURN
+        });
     }
 }
 

@@ -48,6 +48,7 @@ pub mod provisioning;
 pub mod quarantine;
 pub mod rbac;
 pub mod run;
+pub mod settling;
 pub mod state;
 pub mod tasks;
 #[cfg(test)]

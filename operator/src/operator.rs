@@ -18,6 +18,7 @@ use crate::offers::{LatestOffers, Offers};
 use crate::options::CoreOptions;
 use crate::pauses::Pauses;
 use crate::quarantine::{Quarantine, Work};
+use crate::settling::Settling;
 use crate::state::State;
 use crate::state::cluster::{Cluster, label};
 use crate::state::snapshot::class_of;
@@ -50,6 +51,8 @@ pub struct Operator<P> {
     pub ledger: Ledger,
     /// Which pods of disrupted nodes are evicted first.
     pub eviction_order: EvictionOrder,
+    /// When nodes will be consolidatable.
+    pub settling: Settling,
 }
 
 impl<P> std::fmt::Debug for Operator<P> {

@@ -37,6 +37,7 @@ use crate::operator::Operator;
 use crate::options::{CoreOptions, Options, Provider};
 use crate::pauses::Pauses;
 use crate::quarantine::Quarantine;
+use crate::settling::Settling;
 use crate::state::State;
 use crate::state::change::{Change, Kind};
 use crate::state::cluster::Cluster;
@@ -229,6 +230,7 @@ async fn operate<P: CloudProvider>(
         pauses: Pauses::default(),
         ledger: Ledger::default(),
         eviction_order: EvictionOrder::default(),
+        settling: Settling::default(),
     };
     let leading = Leading { operator, wake };
     leading.tell(false);
@@ -326,6 +328,7 @@ impl<P: CloudProvider> Replica for Leading<P> {
             pauses: Pauses::default(),
             ledger: Ledger::default(),
             eviction_order: EvictionOrder::default(),
+            settling: Settling::default(),
         };
         controllers::start(&Arc::new(operator), &self.wake, tasks);
         self.tell(true);

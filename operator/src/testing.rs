@@ -145,6 +145,7 @@ pub(crate) fn operator_on<P: CloudProvider>(
         pauses: Pauses::default(),
         ledger: crate::ledger::Ledger::default(),
         eviction_order: crate::eviction_order::EvictionOrder::default(),
+        settling: crate::settling::Settling::default(),
     };
     (Arc::new(operator), publisher)
 }

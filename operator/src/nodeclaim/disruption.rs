@@ -122,6 +122,7 @@ async fn reconcile<P: CloudProvider>(
     // Dereference.
     let Some((claim, pool)) = observe(operator, name) else {
         pod_events.forget(name);
+        operator.settling.note(name, None);
         return Ok(Action::Wait);
     };
 
@@ -152,6 +153,13 @@ async fn reconcile<P: CloudProvider>(
     }
     let latest = pod_events.latest(&claim);
     let consolidatable = consolidation::update(&mut claim, &pool, latest, now);
+    let settled = match consolidatable {
+        Action::After(left) => now.checked_add(left).ok(),
+        Action::Wait => None,
+    };
+    if settled.is_some() {
+        operator.settling.note(name, settled);
+    }
 
     // Update the status.
     let can_wait = pod_events::can_wait(&claim, &pool, latest, now);
@@ -161,6 +169,10 @@ async fn reconcile<P: CloudProvider>(
         operator.write.patch_claim_status(&claim).await?;
     } else if let Some(left) = can_wait {
         again = again.min(Action::After(left));
+    }
+    // Only now: a NodeClaim that may be consolidated but doesn't say so yet is worth waiting for.
+    if settled.is_none() {
+        operator.settling.note(name, None);
     }
     drifted?;
     Ok(again)
@@ -281,6 +293,10 @@ mod tests {
 
         events.note("a".to_owned(), operator.now());
         assert_eq!(pass().await.unwrap(), Action::After(Duration::from_secs(30)));
+        let settles_within = |seconds| {
+            operator.settling.any_by(operator.now() + jiff::SignedDuration::from_secs(seconds))
+        };
+        assert_eq!([29, 30].map(settles_within), [false, true]);
         assert_eq!(condition(&api, "Consolidatable"), None);
         assert_eq!(last_pod_event(&api).as_deref(), Some("2026-11-20T12:00:00Z"));
 
@@ -296,6 +312,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(1)).await;
         pass().await.unwrap();
         assert_eq!(condition(&api, "Consolidatable").unwrap()["status"], "True");
+        assert!(!settles_within(60));
         assert_eq!(last_pod_event(&api).as_deref(), Some("2026-11-20T12:00:08Z"));
         assert_eq!(api.take_requests().len(), 1);
     }

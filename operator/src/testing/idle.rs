@@ -158,6 +158,7 @@ pub(crate) async fn watched(objects: Vec<Value>) -> (Arc<Operator<Idle>>, Publis
         pauses: crate::pauses::Pauses::default(),
         ledger: crate::ledger::Ledger::default(),
         eviction_order: crate::eviction_order::EvictionOrder::default(),
+        settling: crate::settling::Settling::default(),
         nominations: crate::nominations::Nominations::default(),
     };
     (Arc::new(operator), publisher, api)
