@@ -160,7 +160,7 @@ impl Progress for Printer {
 }
 
 /// The width of a terminal; `None` where there is none, and lines may be as long as they are.
-fn columns(terminal: &Term) -> Option<usize> {
+pub fn columns(terminal: &Term) -> Option<usize> {
     terminal.is_term().then(|| usize::from(terminal.size().1)).filter(|columns| *columns > 0)
 }
 

@@ -20,13 +20,16 @@ pub async fn ask_target(
     inferred: &Inferred,
 ) -> io::Result<()> {
     let known = Known { inferred: inferred.clone(), ..Known::default() };
-    walk(ask, TARGET, config, &known).await
+    let given = config.clone();
+    walk(ask, TARGET, &given, config, &known).await
 }
 
-/// Asks for the rest, knowing the cluster. `agent_is_missing`: the cluster has no Pod Identity agent. `subnets`: the cluster's, each with a
+/// Asks for the rest, knowing the cluster. What `given` has is not asked; the settings in `config`
+/// are the defaults. `agent_is_missing`: the cluster has no Pod Identity agent. `subnets`: the cluster's, each with a
 /// few words about it.
 pub async fn ask_rest(
     ask: &mut impl Ask,
+    given: &Config,
     config: &mut Config,
     facts: &Facts,
     agent_is_missing: bool,
@@ -38,21 +41,21 @@ pub async fn ask_rest(
         subnets.to_vec()
     };
     let known = Known { agent_is_missing, subnets, ..Known::default() };
-    walk(ask, REST, config, &known).await
+    walk(ask, REST, given, config, &known).await
 }
 
 /// Asks one question after the other; back leads to the last one that was answered.
 async fn walk(
     ask: &mut impl Ask,
     steps: &[Step],
+    given: &Config,
     config: &mut Config,
     known: &Known,
 ) -> io::Result<()> {
-    let given = config.clone();
     let mut answered: Vec<usize> = Vec::new();
     let mut at = 0;
     while let Some(step) = steps.get(at) {
-        if !step.applies(&given, config, known) {
+        if !step.applies(given, config, known) {
             at += 1;
             continue;
         }

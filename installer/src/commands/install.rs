@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use super::execution::{Execution, confirm};
 use super::preflight;
-use super::session::{Connection, Fallback, Session, observe_failed, source};
+use super::session::{self, Connection, Fallback, Session, observe_failed, source};
 use super::shown_plan;
 use super::until_object::until_object;
 use crate::canary::Canary;
@@ -57,6 +57,10 @@ pub async fn run(
     };
     let connection =
         Box::pin(Connection::open(global, &args.settings, source, Fallback::Defaults)).await?;
+    if asks {
+        // Before anything can fail or be refused, so that no answer has to be given twice.
+        write_answers(connection.settings(), *printer)?;
+    }
     // Whoever need not be asked looks under the lock; the others are asked first, and what they saw must still hold then.
     let at_once = args.yes && !args.dry_run;
     let mut lock =
@@ -79,9 +83,6 @@ pub async fn run(
     show(&plan, &outlook, *printer);
     if !plan.steps.is_empty() && !args.yes {
         confirm(global, "Apply this plan?").await?;
-    }
-    if asks {
-        write_answers(&session.settings, *printer)?;
     }
     if lock.is_none() && !plan.steps.is_empty() {
         lock = Some(session.lock(global, "install", cleanup).await?);
@@ -212,18 +213,26 @@ async fn ask(
     let facts = facts::read(&aws, &settings.cluster, &settings.region, None)
         .await
         .map_err(observe_failed)?;
-    Target::connect(&global.kubeconfig(), &aws, &facts.cluster).await?;
+    let target = Target::connect(&global.kubeconfig(), &aws, &facts.cluster).await?;
     printer.note(&format!(
         "cluster {} in account {}, Kubernetes {}",
         facts.cluster.name, facts.caller.account, facts.cluster.version
     ));
+    let given = config.clone();
+    if let Some(record) = session::recorded(&target, &facts, &settings).await? {
+        printer
+            .note("The defaults are the settings with which Tenon was installed in this cluster.");
+        (config, _) = overlay(record.config, global, &args.settings);
+        config.cluster = given.cluster.clone();
+    }
     let call =
         aws.eks.describe_addon().cluster_name(&settings.cluster).addon_name(AGENT).send().await;
     let agent = call.calling("eks:DescribeAddon", AGENT).if_there().map_err(observe_failed)?;
     let agent_is_missing = agent.is_none() && !facts.cluster.auto_mode;
     let subnets = subnets_in_words(&aws, facts.cluster.subnet_ids.clone()).await;
     let asked =
-        wizard::ask_rest(&mut questions, &mut config, &facts, agent_is_missing, &subnets).await;
+        wizard::ask_rest(&mut questions, &given, &mut config, &facts, agent_is_missing, &subnets)
+            .await;
     asked.map_err(ExpectedError::prompt)?;
     Ok(Source::recorded(config))
 }

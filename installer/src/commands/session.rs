@@ -104,15 +104,9 @@ impl Connection {
         let facts =
             facts::read(&aws, &first.cluster, &first.region, None).await.map_err(observe_failed)?;
         let target = Target::connect(&global.kubeconfig(), &aws, &facts.cluster).await?;
-        let id = Installation::new(
-            &facts.cluster.arn,
-            facts.cluster.created_at,
-            &first.cluster,
-            first.tags.clone(),
-        )
-        .id;
+        let id = install_id(&facts, &first);
         let is_ours = |record: &Record| record.install_id == id;
-        let in_cluster = journal::find(&target.cluster, &id).await.map_err(observe_failed)?;
+        let in_cluster = recorded(&target, &facts, &first).await?;
         let on_machine = || journal::read_file(&record_file(global, &facts, &first)?);
         let record = in_cluster.or_else(on_machine).filter(is_ours);
         let Some(record) = record else {
@@ -182,6 +176,23 @@ impl Connection {
         let (world, recorded) = look_at(&aws, &target, &desired, &settings).await?;
         Ok(Session { settings, aws, target, facts, desired, world, file, recorded })
     }
+}
+
+/// What the cluster records of its installation, if there is one.
+pub(super) async fn recorded(
+    target: &Target,
+    facts: &Facts,
+    settings: &Settings,
+) -> Result<Option<Record>, ExpectedError> {
+    let id = install_id(facts, settings);
+    let record = journal::find(&target.cluster, &id).await.map_err(observe_failed)?;
+    Ok(record.filter(|record| record.install_id == id))
+}
+
+fn install_id(facts: &Facts, settings: &Settings) -> String {
+    let Facts { cluster, .. } = facts;
+    let tags = settings.tags.clone();
+    Installation::new(&cluster.arn, cluster.created_at, &settings.cluster, tags).id
 }
 
 async fn read_facts(aws: &Aws, settings: &Settings) -> Result<Facts, ExpectedError> {

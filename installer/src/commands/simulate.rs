@@ -12,7 +12,7 @@ use crate::cli::simulate::{
     ExplainArgs, Explained, MinValues, PolicyArgs, Preferences, SimulateArgs, SourceArgs, What,
 };
 use crate::errors::ExpectedError;
-use crate::printer::Printer;
+use crate::printer::{Printer, columns};
 
 /// Says what would be launched, placed, removed, and what stays, with the reasons.
 pub async fn run(
@@ -62,15 +62,9 @@ pub async fn explain(
     }
     let answer = simulation.explain(&subject)?;
     printer.json(&answer);
-    printer.text(&answer.text(columns()));
+    printer.text(&answer.text(columns(&Term::stdout())));
     simulation.notes().iter().for_each(|note| printer.note(note));
     Ok(0)
-}
-
-/// The width of the terminal; `None` where there is none, and lines may be as long as they are.
-fn columns() -> Option<usize> {
-    let terminal = Term::stdout();
-    terminal.is_term().then(|| usize::from(terminal.size().1)).filter(|columns| *columns > 0)
 }
 
 /// Reads what there is to read, and talks about it.

@@ -47,11 +47,14 @@ pub(super) const REST: &[Step] = &[
     Step::CpuLimit,
 ];
 
+/// In the order in which they are offered.
+const ARCHITECTURES: [Architecture; 2] = [Architecture::Amd64, Architecture::Arm64];
+
 impl Step {
     /// Whether it is asked: not what was given, and not what earlier answers made pointless.
     pub(super) fn applies(self, given: &Config, config: &Config, known: &Known) -> bool {
         let defaults =
-            given.defaults.manifests.is_empty() && config.defaults.enabled != Some(false);
+            config.defaults.manifests.is_empty() && config.defaults.enabled != Some(false);
         match self {
             Self::Cluster => given.cluster.name.is_none(),
             Self::Region => given.cluster.region.is_none(),
@@ -60,7 +63,7 @@ impl Step {
             Self::Subnets => given.network.subnet_ids.is_empty() && known.subnets.len() > 1,
             Self::Interruption => given.interruption.enabled.is_none(),
             Self::Defaults => {
-                given.defaults.enabled.is_none() && given.defaults.manifests.is_empty()
+                given.defaults.enabled.is_none() && config.defaults.manifests.is_empty()
             }
             Self::Capacity => defaults && given.defaults.capacity_types.is_empty(),
             Self::Architectures => defaults && given.defaults.arch.is_empty(),
@@ -87,7 +90,7 @@ impl Step {
                      Install it?"
                 ),
                 vec![],
-                "yes".to_owned(),
+                yes_or_no(config.identity.install_agent),
             ),
             Self::Discovery => (
                 "How should subnets and security groups be selected?".to_owned(),
@@ -95,32 +98,39 @@ impl Step {
                     "by the tag karpenter.sh/discovery, which tenon adds to them".to_owned(),
                     "by their ids in the EC2NodeClass (nothing is tagged)".to_owned(),
                 ],
-                "1".to_owned(),
+                if config.network.discovery == Some(Discovery::Ids) { "2" } else { "1" }.to_owned(),
             ),
             Self::Subnets => (
                 "Which subnets may nodes use? (numbers, or all)".to_owned(),
                 known.subnets.iter().map(|(_, words)| words.clone()).collect(),
-                "all".to_owned(),
+                numbers(&known.subnets, |(id, _)| config.network.subnet_ids.contains(id))
+                    .unwrap_or_else(|| "all".to_owned()),
             ),
             Self::Interruption => (
                 "Replace nodes in advance when AWS announces an interruption?".to_owned(),
                 vec![],
-                "yes".to_owned(),
+                yes_or_no(config.interruption.enabled),
             ),
             Self::Defaults => (
                 "Create a NodePool and an EC2NodeClass named default?".to_owned(),
                 vec![],
-                "yes".to_owned(),
+                yes_or_no(config.defaults.enabled),
             ),
             Self::Capacity => (
                 "Capacity".to_owned(),
                 ["spot and on-demand", "on-demand only", "spot only"].map(str::to_owned).into(),
-                "1".to_owned(),
+                match config.defaults.capacity_types.as_slice() {
+                    [CapacityType::OnDemand] => "2",
+                    [CapacityType::Spot] => "3",
+                    _ => "1",
+                }
+                .to_owned(),
             ),
             Self::Architectures => (
                 "Architectures (numbers)".to_owned(),
                 ["amd64", "arm64"].map(str::to_owned).into(),
-                "1".to_owned(),
+                numbers(&ARCHITECTURES, |arch| config.defaults.arch.contains(arch))
+                    .unwrap_or_else(|| "1".to_owned()),
             ),
             Self::CpuLimit => (
                 "CPU limit of the NodePool, in cores".to_owned(),
@@ -230,8 +240,8 @@ impl Step {
                 };
             }
             Self::Architectures => {
-                let all = [Architecture::Amd64, Architecture::Arm64];
-                config.defaults.arch = many(answer, 2)?.into_iter().map(|i| all[i]).collect();
+                let chosen = many(answer, ARCHITECTURES.len())?;
+                config.defaults.arch = chosen.into_iter().map(|i| ARCHITECTURES[i]).collect();
             }
             Self::CpuLimit => {
                 let cores = answer.parse().ok().filter(|cores| *cores > 0);
@@ -241,6 +251,18 @@ impl Step {
         }
         Ok(())
     }
+}
+
+/// The default of a question that is answered by yes unless the settings say no.
+fn yes_or_no(setting: Option<bool>) -> String {
+    if setting == Some(false) { "no" } else { "yes" }.to_owned()
+}
+
+/// The numbers of the choices that the settings have; `None` if they have none of them.
+fn numbers<T>(choices: &[T], is_chosen: impl Fn(&T) -> bool) -> Option<String> {
+    let chosen = choices.iter().enumerate().filter(|(_, choice)| is_chosen(choice));
+    let chosen: Vec<_> = chosen.map(|(index, _)| (index + 1).to_string()).collect();
+    (!chosen.is_empty()).then(|| chosen.join(","))
 }
 
 fn yes(answer: &str) -> Result<bool, String> {

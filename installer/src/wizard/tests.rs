@@ -43,7 +43,8 @@ fn facts() -> Facts {
 
 async fn rest(answers: &[&'static str], config: &mut Config) -> Script {
     let mut script = Script::new(answers);
-    ask_rest(&mut script, config, &facts(), true, &[]).await.expect("enough answers");
+    let given = config.clone();
+    ask_rest(&mut script, &given, config, &facts(), true, &[]).await.expect("enough answers");
     script
 }
 
@@ -81,6 +82,21 @@ async fn asks_for_what_is_missing_and_takes_what_is_inferred() {
     config.network.subnet_ids = vec!["subnet-a".to_owned()];
     let script = rest(&[], &mut config).await;
     assert_eq!(script.asked, [], "a complete configuration leaves nothing to ask");
+}
+
+#[tokio::test]
+async fn what_is_installed_is_the_default_of_every_question() {
+    let mut installed = Config::default();
+    rest(&["no", "2", "1 3", "no", "", "2", "all", "50"], &mut installed).await;
+    installed.deploy.replicas = Some(1);
+    let mut given = Config::default();
+    given.interruption.enabled = Some(false);
+    let mut config = installed.clone();
+    let mut script = Script::new(&[""; 7]);
+    ask_rest(&mut script, &given, &mut config, &facts(), true, &[]).await.expect("answers");
+    let defaults: Vec<_> = script.asked.iter().map(|asked| asked.default.as_str()).collect();
+    assert_eq!(defaults, ["no", "2", "1,3", "yes", "2", "1,2", "50"]);
+    assert_eq!(config, installed, "Enter changes nothing");
 }
 
 #[tokio::test]
@@ -131,7 +147,8 @@ async fn screens(width: usize, color: bool) -> String {
         Inferred { cluster: Some("prod".to_owned()), region: Some("eu-west-1".to_owned()) };
     let mut script = Script::new(&["", "", "", "", "", "", "", "", "", ""]);
     ask_target(&mut script, &mut config, &inferred).await.expect("answers");
-    ask_rest(&mut script, &mut config, &facts(), true, &[]).await.expect("answers");
+    let given = config.clone();
+    ask_rest(&mut script, &given, &mut config, &facts(), true, &[]).await.expect("answers");
     let screens = script.asked.iter().map(|question| {
         let lines = [
             screen(question, width),

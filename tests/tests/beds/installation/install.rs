@@ -154,7 +154,9 @@ async fn bad_settings_ctrl_c_and_missing_permissions_are_named_and_a_last_run_co
     .expect("a policy document");
     let limited = Grants::Documents(vec![NamedDocument { name: "limited".to_owned(), document }]);
     assert!(guard.identities.set_grants(&administrator, limited));
-    let file = write(&bed, "tenon.yaml", &format!("{:#}\n", settings(&bed)));
+    let mut chosen = settings(&bed);
+    chosen["defaults"] = json!({ "arch": ["amd64", "arm64"], "cpuLimit": 50 });
+    let file = write(&bed, "tenon.yaml", &format!("{chosen:#}\n"));
     let file = file.display().to_string();
     let denied = tenon(&bed, &["install", "-f", &file, "--yes"], None).await;
     assert_eq!(denied.code, 4, "some steps were done, then one failed:\n{}", denied.stderr);
@@ -172,6 +174,10 @@ async fn bad_settings_ctrl_c_and_missing_permissions_are_named_and_a_last_run_co
     let again = tenon(&bed, &["install", "-f", &file, "--yes"], None).await;
     assert_eq!(again.code, 0, "{}", again.stderr);
     assert_unchanged(&named(&made), &named(&inventory(&bed).await));
+
+    // The wizard starts from what is installed.
+    interrupted(&bed, "install", &turns[..6], "[1,2]").await;
+    interrupted(&bed, "install", &turns[..7], "[50]").await;
 
     interrupted(&bed, "uninstall", &[], "Type the cluster's name (bed) to continue").await;
     assert_unchanged(&named(&made), &named(&inventory(&bed).await));
