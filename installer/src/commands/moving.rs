@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use serde_json::json;
-use tenon_iam_policies::difference::{Change, Difference, differences};
+use tenon_iam_policies::difference::{Difference, differences};
 use tenon_installer_core::apply::wait;
 use tenon_installer_core::cleanup::Cleanup;
 use tenon_installer_core::lock::Lock;
@@ -65,28 +65,20 @@ fn iam(session: &Session) -> Vec<Difference> {
     differences(&stages::documents(state), &spec.inline)
 }
 
-fn iam_in_words(session: &Session, found: &[Difference]) -> Vec<String> {
+/// The plan has the statements themselves.
+fn iam_in_words(session: &Session, found: &[Difference]) -> String {
     let role = &session.desired.controller_role;
     if role.spec.is_none() {
-        return vec![format!(
+        return format!(
             "IAM: role {} was supplied by you and is not changed; `tenon iam verify` shows missing \
              permissions",
             role.name
-        )];
+        );
     }
-    if found.is_empty() {
-        return vec!["IAM: no statement changes".to_owned()];
+    match found.len() {
+        0 => "IAM: no statement changes".to_owned(),
+        n => format!("IAM: {} in the policies of role {}", count(n, "change"), role.name),
     }
-    let mut lines = vec![format!("IAM: {} of role {}", count(found.len(), "change"), role.name)];
-    lines.extend(found.iter().map(|one| {
-        let sign = match one.change {
-            Change::Added => '+',
-            Change::Removed => '-',
-            Change::Changed => '~',
-        };
-        format!(" {sign} {}/{}: {}", one.policy, one.statement, one.detail)
-    }));
-    lines
 }
 
 /// What happens to nodes is what a reader looks for first, so it is said even when the plan does not touch them.
@@ -110,7 +102,7 @@ pub(super) async fn run(
     let outlook = session.outlook(&plan).await?;
     let mut lines = vec![journey.in_words()];
     lines.extend(untouched_nodes(&outlook));
-    lines.extend(iam_in_words(&session, &changes));
+    lines.push(iam_in_words(&session, &changes));
     let mut lines = lines.iter().map(|line| Line::plain(line)).collect::<Vec<_>>();
     lines.extend(plan_lines(&plan, &outlook));
     let report = |changed: usize, ready: bool, session: &Session| {
