@@ -159,18 +159,19 @@ impl ExpectedError {
         ErrorReport {
             kind: self.kind(),
             exit_code: self.exit_code(),
-            message: without_types(&self.message()),
+            message: self.message(),
             details: self.details(),
             hints: self.hints(),
         }
     }
 
-    fn message(&self) -> String {
-        match self {
+    /// What failed and why, in one sentence without names of types.
+    pub(crate) fn message(&self) -> String {
+        without_types(&match self {
             // What was about to be done doesn't matter.
             Self::Observe(failure) if failure.lacks_credentials() => failure.to_string(),
             other => chain(other),
-        }
+        })
     }
 
     /// The exit code, one exhaustive match.

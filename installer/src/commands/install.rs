@@ -223,7 +223,9 @@ async fn ask(
         printer
             .note("The defaults are the settings with which Tenon was installed in this cluster.");
         (config, _) = overlay(record.config, global, &args.settings);
-        config.cluster = given.cluster.clone();
+        // What was answered, which may be no option.
+        config.cluster.name.clone_from(&given.cluster.name);
+        config.cluster.region.clone_from(&given.cluster.region);
     }
     let call =
         aws.eks.describe_addon().cluster_name(&settings.cluster).addon_name(AGENT).send().await;

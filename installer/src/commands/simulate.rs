@@ -56,9 +56,10 @@ pub async fn explain(
         name: args.name.clone(),
     };
     if let Some(client) = &client
-        && simulation.observe(client, &subject).await.is_err()
+        && let Err(error) = simulation.observe(client, &subject).await
     {
-        printer.warn("Events can't be listed: failed launches are recognized by conditions only");
+        let why = ExpectedError::from(error).message();
+        printer.warn(&format!("{why}; failed launches are recognized by conditions only"));
     }
     let answer = simulation.explain(&subject)?;
     printer.json(&answer);
