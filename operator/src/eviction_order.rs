@@ -15,6 +15,8 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 /// No pod waits longer for larger ones, from when its command was started.
 const LONGEST: SignedDuration = SignedDuration::from_secs(20);
@@ -31,7 +33,10 @@ const SECOND: SignedDuration = SignedDuration::from_secs(1);
 
 /// Pods that commands evict, by uid.
 #[derive(Debug, Default)]
-pub struct EvictionOrder(Mutex<Order>);
+pub struct EvictionOrder {
+    order: Mutex<Order>,
+    rest: Notify,
+}
 
 #[derive(Debug, Default)]
 struct Order {
@@ -65,7 +70,7 @@ impl EvictionOrder {
     /// These pods, with their classes, are about to be evicted.
     pub fn expect(&self, pods: impl Iterator<Item = (Arc<str>, u32)>, now: Timestamp) {
         let until = now.checked_add(LONGEST).unwrap_or(Timestamp::MAX);
-        let mut order = self.0.lock();
+        let mut order = self.order.lock();
         order.ahead.retain(|_, ahead| ahead.until > now);
         for (uid, class) in pods {
             order.ahead.entry(uid).or_insert(Ahead { class, until });
@@ -75,22 +80,31 @@ impl EvictionOrder {
 
     /// Whether a pod has to wait for larger ones.
     pub fn holds(&self, uid: &str, now: Timestamp) -> bool {
-        let mut order = self.0.lock();
+        let mut order = self.order.lock();
         let Some(own) = order.ahead.get(uid).filter(|own| own.until > now) else { return false };
         let class = own.class;
         order.largest(now) > class
     }
 
-    /// Whether pods are still to be evicted, or replacements of evicted ones to be placed.
-    pub fn is_moving(&self, now: Timestamp) -> bool {
-        let mut order = self.0.lock();
+    /// Until when, at most, pods are still to be evicted, or replacements of evicted ones to be
+    /// placed; `None` when neither is so.
+    pub fn moves_until(&self, now: Timestamp) -> Option<Timestamp> {
+        let mut order = self.order.lock();
         order.forget_old(now);
-        !order.ahead.is_empty() || !order.away.is_empty()
+        let ahead = order.ahead.values().map(|ahead| ahead.until);
+        let away = order.away.values().filter_map(|away| away.last.checked_add(RETURN).ok());
+        ahead.chain(away).max()
+    }
+
+    /// Ends when the last pod has been asked, or a workload has its replacements placed, from when
+    /// this is called.
+    pub fn progress(&self) -> Notified<'_> {
+        self.rest.notified()
     }
 
     /// How many pods have not been asked yet.
     pub fn len(&self) -> usize {
-        self.0.lock().ahead.len()
+        self.order.lock().ahead.len()
     }
 
     /// Whether all pods have been asked.
@@ -100,8 +114,8 @@ impl EvictionOrder {
 
     /// The API server has agreed to the eviction of a pod. `owner`: [`crate::state::pod::Pod::owner_path`].
     pub fn evicted(&self, uid: &str, owner: Option<&Arc<str>>, now: Timestamp) {
-        let mut order = self.0.lock();
-        let Some(Ahead { class, .. }) = order.ahead.remove(uid) else { return };
+        let mut order = self.order.lock();
+        let Some(class) = self.remove(&mut order, uid) else { return };
         let Some(owner) = owner else { return };
         let away = order.away.entry(Arc::clone(owner)).or_insert_with(|| Away {
             class,
@@ -117,17 +131,36 @@ impl EvictionOrder {
 
     /// A pod is gone, protected or refused: nobody waits for it, and it waits for nobody.
     pub fn forget(&self, uid: &str) {
-        self.0.lock().ahead.remove(uid);
+        self.remove(&mut self.order.lock(), uid);
     }
 
     /// kube-scheduler has bound a pod, or found no place for it.
     pub fn tried(&self, uid: &Arc<str>, owner: &str, created: Timestamp) {
-        let mut order = self.0.lock();
+        let mut order = self.order.lock();
         if let Some(away) = order.away.get_mut(owner)
             && created.checked_add(SECOND).is_ok_and(|created| created >= away.since)
         {
             away.back.insert(Arc::clone(uid));
+            if away.is_back() {
+                self.rest.notify_waiters();
+            }
         }
+    }
+
+    /// Removes a pod that is still to be asked; answers its class.
+    fn remove(&self, order: &mut Order, uid: &str) -> Option<u32> {
+        let removed = order.ahead.remove(uid)?;
+        if order.ahead.is_empty() {
+            self.rest.notify_waiters();
+        }
+        Some(removed.class)
+    }
+}
+
+impl Away {
+    /// Whether every evicted pod has a replacement that kube-scheduler has tried.
+    fn is_back(&self) -> bool {
+        self.back.len() >= self.evicted
     }
 }
 
@@ -150,9 +183,7 @@ impl Order {
     /// Forgets what has been waited for long enough, or has come.
     fn forget_old(&mut self, now: Timestamp) {
         self.ahead.retain(|_, ahead| ahead.until > now);
-        self.away.retain(|_, away| {
-            away.back.len() < away.evicted && now.duration_since(away.last) < RETURN
-        });
+        self.away.retain(|_, away| !away.is_back() && now.duration_since(away.last) < RETURN);
     }
 }
 

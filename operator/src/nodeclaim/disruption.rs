@@ -294,7 +294,8 @@ mod tests {
         events.note("a".to_owned(), operator.now());
         assert_eq!(pass().await.unwrap(), Action::After(Duration::from_secs(30)));
         let settles_within = |seconds| {
-            operator.settling.any_by(operator.now() + jiff::SignedDuration::from_secs(seconds))
+            let (settling, now) = (&operator.settling, operator.now());
+            settling.settles_until(now, now + jiff::SignedDuration::from_secs(seconds)).is_some()
         };
         assert_eq!([29, 30].map(settles_within), [false, true]);
         assert_eq!(condition(&api, "Consolidatable"), None);
