@@ -20,17 +20,15 @@ use tenon_state::ec2::type_info::TypeInfo;
 use tenon_state::ec2::{self as ec2_types, TypeScope};
 
 use self::pricing::{PriceTable, Prices};
-use self::unavailable::{Unavailable, UnavailableNow};
+use self::unavailable::{Unavailable, UnavailableNow, placement_scope};
 use super::ec2::PlacementGroup;
 use super::error::{Error, Result};
-use super::launcher::placement;
 use super::reservations::Reservations;
 use super::ttl::TtlMap;
 use super::zonal_shift::ZonalShifts;
 use super::{KIND, ec2};
 
 pub mod pricing;
-pub mod type_info;
 pub mod unavailable;
 
 /// How long the memory that a node has shown is believed.
@@ -404,7 +402,7 @@ impl<'a> ClassScope<'a> {
         let usable = usable && !contains(Some(&group.id));
         let all = partition_values(group.partitions);
         let (had, lacking): (Vec<_>, Vec<_>) =
-            all.partition(|number| !contains(Some(&placement::scope(&group.id, Some(number)))));
+            all.partition(|number| !contains(Some(&placement_scope(&group.id, Some(number)))));
         if had.is_empty() && lacking.is_empty() {
             return vec![(usable, Vec::new())];
         }

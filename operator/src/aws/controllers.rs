@@ -10,19 +10,9 @@ use super::nodeclass::NodeClasses;
 use super::offerings::OfferingGauges;
 use super::reservation_end::ReservationEnd;
 use super::tagging::Tagging;
-use super::{AwsProvider, interruption};
-use crate::context::Context;
+use super::{Leader, interruption};
 use crate::controller::{Controller, Periodic, Reconciler, repeat};
 use crate::tasks::Tasks;
-use crate::write::Writer;
-
-/// What a controller of the leader is handed.
-#[derive(Clone)]
-pub(super) struct Leader {
-    pub(super) provider: Arc<AwsProvider>,
-    pub(super) context: Context,
-    pub(super) write: Writer,
-}
 
 /// Starts them all.
 pub(super) fn start(leader: &Leader, tasks: &mut Tasks) {

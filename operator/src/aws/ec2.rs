@@ -27,6 +27,7 @@ mod reservations;
 pub mod send;
 mod status;
 mod templates;
+mod type_info;
 mod watch;
 
 pub use self::images::{Image, images};

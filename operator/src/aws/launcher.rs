@@ -13,7 +13,8 @@ use tenon_crds::labels;
 use tenon_crds::{EC2NodeClass, NodeClaim};
 use tenon_planner::snapshot::{CapacityType, Catalog};
 
-use self::filters::{Candidate, Wanted};
+use self::candidate::Candidate;
+use self::filters::Wanted;
 use self::fleet::FleetScope;
 use self::fleets::{FleetFailure, Fleets, Order};
 use self::placement::Placed;
@@ -32,6 +33,7 @@ use super::tags;
 use super::user_data::{ClusterFacts, UserDataError};
 use crate::cloud_provider::CloudError;
 
+pub mod candidate;
 pub mod filters;
 pub mod fleet;
 mod fleets;

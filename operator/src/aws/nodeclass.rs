@@ -31,6 +31,7 @@ use crate::write::{WriteError, Writer};
 
 pub mod amis;
 pub mod hash;
+pub mod lookups;
 pub mod profile;
 pub mod reservations;
 pub mod resolve;

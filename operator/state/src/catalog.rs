@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::Error as _;
 use tenon_crds::Quantity;
-use tenon_crds::labels::{self, LabelRules, aws};
+use tenon_crds::labels;
 use tenon_planner::resources::{MicroUsd, Resources};
 use tenon_planner::snapshot::{CapacityType, InstanceType, Offering, Operator, Requirement};
 
+pub use crate::ec2::define_ec2_labels;
 use crate::ec2::describe::Answer;
-use crate::ec2::labels_of_name;
 use crate::ec2::type_info::TypeInfo;
 
 /// The file with instance types can't be used.
@@ -274,36 +274,6 @@ fn instance_type(
     InstanceType { name, requirements, capacity, overhead, offerings, ..InstanceType::default() }
 }
 
-/// Adds EC2's labels to types of a file, as far as name, CPUs and memory tell them; the others are
-/// said not to exist. A well-known label that a type does not define would let it pass for anything
-/// that a NodePool asks of that label.
-pub fn define_ec2_labels(types: &mut [InstanceType]) {
-    let rules = LabelRules::aws();
-    for kind in types {
-        let mut known: BTreeMap<&str, String> = labels_of_name(&kind.name).into_iter().collect();
-        if known.contains_key(aws::INSTANCE_FAMILY) {
-            known.insert(aws::INSTANCE_CPU, (kind.capacity.cpu / 1000).to_string());
-            known.insert(aws::INSTANCE_MEMORY, (kind.capacity.memory >> 20).to_string());
-        }
-        let undefined = |key: &&String| {
-            *key != labels::NODEPOOL && !kind.requirements.iter().any(|it| it.key == **key)
-        };
-        let more: Vec<Requirement> = rules
-            .well_known()
-            .iter()
-            .filter(undefined)
-            .map(|key| {
-                let values: Vec<String> = known.remove(key.as_str()).into_iter().collect();
-                let operator =
-                    if values.is_empty() { Operator::DoesNotExist } else { Operator::In };
-                Requirement { key: key.clone(), operator, values, min_values: None }
-            })
-            .collect();
-        kind.requirements.extend(more);
-        kind.requirements.sort();
-    }
-}
-
 fn distinct(values: impl Iterator<Item = String>) -> Vec<String> {
     values.collect::<std::collections::BTreeSet<_>>().into_iter().collect()
 }
@@ -318,6 +288,8 @@ pub fn offering_keys(types: &[InstanceType]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use tenon_crds::labels::{LabelRules, aws};
+
     use super::*;
 
     #[test]

@@ -166,6 +166,47 @@ pub trait Watched:
     fn into_object(self) -> Object;
 }
 
+/// Implements [`Watched`] for the types of [`Object`].
+macro_rules! watched {
+    ($($kind:ident: $type:ty,)*) => {$(
+        impl Watched for $type {
+            const KIND: Kind = Kind::$kind;
+
+            fn into_object(self) -> Object {
+                Object::$kind(Box::new(self))
+            }
+        }
+    )*};
+}
+
+watched! {
+    NodePool: NodePool,
+    NodeClaim: NodeClaim,
+    Node: wire::Node,
+    Pod: wire::Pod,
+    Namespace: wire::Namespace,
+    DaemonSet: wire::DaemonSet,
+    PodDisruptionBudget: wire::PodDisruptionBudget,
+    PersistentVolume: wire::PersistentVolume,
+    PersistentVolumeClaim: wire::PersistentVolumeClaim,
+    StorageClass: wire::StorageClass,
+    VolumeAttachment: wire::VolumeAttachment,
+    CSINode: wire::CSINode,
+    DeviceClass: wire::DeviceClass,
+    ResourceClaim: wire::ResourceClaim,
+    ResourceClaimTemplate: wire::ResourceClaimTemplate,
+    ResourceSlice: wire::ResourceSlice,
+    NodeOverlay: NodeOverlay,
+    CapacityBuffer: CapacityBuffer,
+    PodTemplate: wire::PodTemplate,
+    Deployment: wire::Deployment,
+    StatefulSet: wire::StatefulSet,
+    ReplicaSet: wire::ReplicaSet,
+    ResourceQuota: wire::ResourceQuota,
+    Service: wire::Service,
+    ReplicationController: wire::ReplicationController,
+}
+
 /// An object's name; `namespace` is empty for kinds that have none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {

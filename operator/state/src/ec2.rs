@@ -27,7 +27,7 @@ pub mod prices;
 pub mod reserved;
 pub mod type_info;
 
-pub use name::labels_of_name;
+pub use name::{define_ec2_labels, labels_of_name};
 
 /// What labels, capacity and overhead of a type depend on beside the type itself.
 #[derive(Clone, Copy, Debug)]

@@ -8,6 +8,7 @@ mod pool;
 mod repair;
 mod requirement;
 mod spread;
+mod virtual_pods;
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};

@@ -11,9 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::Resource;
 use serde::{Deserialize, Serialize};
-use tenon_crds::{CapacityBuffer, NodeClaim, NodeOverlay, NodePool, ResourceList};
-
-use crate::change::{Kind, Object, Watched};
+use tenon_crds::ResourceList;
 
 /// Implements [`Resource`] for a wire type, under the coordinates of the real one.
 macro_rules! wire {
@@ -46,14 +44,6 @@ macro_rules! wire {
                 &mut self.metadata
             }
         }
-
-        impl Watched for $type {
-            const KIND: Kind = Kind::$type;
-
-            fn into_object(self) -> Object {
-                Object::$type(Box::new(self))
-            }
-        }
     };
 }
 
@@ -73,38 +63,6 @@ wire!(Pod, Namespaced, "", "v1", "pods");
 wire!(Namespace, Cluster, "", "v1", "namespaces");
 wire!(DaemonSet, Namespaced, "apps", "v1", "daemonsets");
 wire!(PodDisruptionBudget, Namespaced, "policy", "v1", "poddisruptionbudgets");
-
-impl Watched for NodePool {
-    const KIND: Kind = Kind::NodePool;
-
-    fn into_object(self) -> Object {
-        Object::NodePool(Box::new(self))
-    }
-}
-
-impl Watched for NodeClaim {
-    const KIND: Kind = Kind::NodeClaim;
-
-    fn into_object(self) -> Object {
-        Object::NodeClaim(Box::new(self))
-    }
-}
-
-impl Watched for NodeOverlay {
-    const KIND: Kind = Kind::NodeOverlay;
-
-    fn into_object(self) -> Object {
-        Object::NodeOverlay(Box::new(self))
-    }
-}
-
-impl Watched for CapacityBuffer {
-    const KIND: Kind = Kind::CapacityBuffer;
-
-    fn into_object(self) -> Object {
-        Object::CapacityBuffer(Box::new(self))
-    }
-}
 
 /// A Node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -3,6 +3,7 @@
 use crate::tokens::{Token, tokens};
 
 /// A module and what was read of it.
+#[derive(Debug)]
 pub(crate) struct Module {
     /// Its path within the crate; empty for the root.
     pub(crate) path: Vec<String>,
@@ -13,13 +14,13 @@ pub(crate) struct Module {
 /// What a file says of other modules.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Imports {
-    /// The first names of paths from the crate's root: `a` for `crate::a::B`, and for `super::a::B`
-    /// below the root.
-    pub(crate) imported: Vec<String>,
+    /// Paths from the crate's root: `a::B` for `crate::a::B`, and for `super::a::B` below the root.
+    pub(crate) imported: Vec<Vec<String>>,
     /// Modules that are compiled for tests only.
     pub(crate) test_modules: Vec<Vec<String>>,
-    /// Names that are re-exported, each with the first name of where it is from.
-    pub(crate) reexports: Vec<(String, String)>,
+    /// Names that the module uses and modules below it find in it, each with its path from the
+    /// crate's root.
+    pub(crate) used: Vec<(String, Vec<String>)>,
 }
 
 /// Reads a file of the module `path`.
@@ -49,7 +50,6 @@ struct Reader<'t> {
 impl Reader<'_> {
     fn read(&mut self) {
         let mut depth = 0_usize;
-        let mut is_public = false;
         while let Some(token) = self.tokens.get(self.at) {
             if self.is_for_tests() {
                 self.skip_item();
@@ -58,19 +58,13 @@ impl Reader<'_> {
             self.at += 1;
             match token {
                 Token::Word(word) => match word.as_str() {
-                    "pub" => {
-                        is_public = true;
-                        continue;
-                    }
                     "mod" if self.peek(1).is_some_and(|next| next.is('{')) => {
                         if let Some(Token::Word(name)) = self.peek(0) {
                             self.path.push(name.clone());
                             self.ends.push(depth);
                         }
                     }
-                    "use" => {
-                        self.tree(&mut Vec::new(), is_public);
-                    }
+                    "use" => self.tree(&mut Vec::new()),
                     "crate" | "super" | "self" if self.peek(0) == Some(&Token::Path) => {
                         self.at -= 1;
                         let path = self.plain_path();
@@ -78,8 +72,6 @@ impl Reader<'_> {
                     }
                     _ => {}
                 },
-                // `pub(crate) use`
-                Token::Sign('(' | ')') if is_public => continue,
                 Token::Sign('{') => depth += 1,
                 Token::Sign('}') => {
                     depth = depth.saturating_sub(1);
@@ -90,8 +82,6 @@ impl Reader<'_> {
                 }
                 _ => {}
             }
-            is_public = is_public
-                && matches!(token, Token::Word(word) if matches!(word.as_str(), "crate" | "super" | "self" | "in"));
         }
     }
 
@@ -174,13 +164,13 @@ impl Reader<'_> {
     }
 
     /// The tree of a `use`, up to what ends it.
-    fn tree(&mut self, prefix: &mut Vec<String>, is_public: bool) {
+    fn tree(&mut self, prefix: &mut Vec<String>) {
         let begun = prefix.len();
         prefix.extend(self.plain_path());
         if self.peek(0).is_some_and(|token| token.is('{')) {
             self.at += 1;
             while self.peek(0).is_some_and(|token| !token.is('}')) {
-                self.tree(prefix, is_public);
+                self.tree(prefix);
                 if self.peek(0).is_some_and(|token| token.is(',')) {
                     self.at += 1;
                 }
@@ -200,38 +190,38 @@ impl Reader<'_> {
                 self.at += 1;
             }
             self.import(prefix);
-            if is_public
-                && let (Some(name), Some(first)) =
-                    (name, prefix.iter().find(|word| *word != "self" && *word != "crate"))
-            {
-                self.found.reexports.push((name, first.clone()));
+            if let Some(name) = name {
+                self.found.used.push((name, self.absolute(prefix)));
             }
         }
         prefix.truncate(begun);
     }
 
-    /// Notes the first name below the root of a path that begins with `crate`, `self` or `super`.
+    /// Notes a path that begins with `crate`, `self` or `super`.
     fn import(&mut self, path: &[String]) {
-        let mut from = match path.first().map(String::as_str) {
-            Some("crate") => Vec::new(),
-            Some("self" | "super") => self.path.clone(),
-            _ => return,
-        };
+        if path.first().is_some_and(|word| matches!(word.as_str(), "crate" | "self" | "super")) {
+            let path = self.absolute(path);
+            if !path.is_empty() {
+                self.found.imported.push(path);
+            }
+        }
+    }
+
+    /// The path from the crate's root. One that begins with another word is taken to begin in the
+    /// module itself.
+    fn absolute(&self, path: &[String]) -> Vec<String> {
+        let is_from_root = path.first().is_some_and(|word| word == "crate");
+        let mut from = if is_from_root { Vec::new() } else { self.path.clone() };
         for word in path {
             match word.as_str() {
                 "crate" | "self" => {}
                 "super" => {
                     from.pop();
                 }
-                name => {
-                    from.push(name.to_owned());
-                    break;
-                }
+                name => from.push(name.to_owned()),
             }
         }
-        if let Some(first) = from.into_iter().next() {
-            self.found.imported.push(first);
-        }
+        from
     }
 }
 
@@ -249,44 +239,48 @@ mod tests {
     }
 
     fn imported(path: &str, text: &str) -> String {
-        of(path, text).imported.join(" ")
+        let paths = of(path, text).imported;
+        paths.iter().map(|path| path.join("::")).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
     fn every_form_of_a_path_is_read() {
-        assert_eq!(imported("a", "use crate::b::C;"), "b");
-        assert_eq!(imported("a", "pub(crate) use crate::{b::{self, C}, d as e, f::*};"), "b b d f");
-        assert_eq!(imported("a::b", "use super::c; use super::super::d::E;"), "a d");
-        assert_eq!(imported("a::b", "use self::c::D;"), "a");
-        assert_eq!(imported("a", "fn f() -> crate::b::C { super::d::e(self.x) }"), "b d");
+        assert_eq!(imported("a", "use crate::b::C;"), "b::C");
+        assert_eq!(
+            imported("a", "pub(crate) use crate::{b::{self, C}, d as e, f::*};"),
+            "b b::C d f"
+        );
+        assert_eq!(imported("a::b", "use super::c; use super::super::d::E;"), "a::c d::E");
+        assert_eq!(imported("a::b", "use self::c::D;"), "a::b::c::D");
+        assert_eq!(imported("a", "fn f() -> crate::b::C { super::d::e(self.x) }"), "b::C d::e");
         assert_eq!(imported("a", "use std::io; use other::thing;"), "");
     }
 
     #[test]
     fn an_inline_module_has_a_parent_of_its_own() {
         let text = "mod inner { use super::Thing; use super::super::b::C; } use super::d::E;";
-        assert_eq!(imported("a", text), "a b d");
+        assert_eq!(imported("a", text), "a::Thing b::C d::E");
     }
 
     #[test]
     fn what_is_for_tests_does_not_count() {
         let text = "#[cfg(test)] mod tests { use crate::b::C; } use crate::d::E;";
-        assert_eq!(imported("a", text), "d");
+        assert_eq!(imported("a", text), "d::E");
         let text =
             "#[cfg(test)]\n#[expect(x, reason = \"y\")]\npub(crate) mod double;\nuse crate::d::E;";
-        assert_eq!(imported("a", text), "d");
+        assert_eq!(imported("a", text), "d::E");
         assert_eq!(of("a", text).test_modules, [["a", "double"].map(str::to_owned).to_vec()]);
         assert_eq!(
             imported("a", "#[cfg(test)] fn f(x: T) -> crate::b::C { g() } use crate::d::E;"),
-            "d"
+            "d::E"
         );
-        assert_eq!(imported("a", "#[cfg(not(test))] use crate::b::C;"), "b");
+        assert_eq!(imported("a", "#[cfg(not(test))] use crate::b::C;"), "b::C");
     }
 
     #[test]
-    fn the_roots_reexports_are_known() {
-        let found = of("", "pub use b::{C, d::E as F}; pub use self::g::H; use i::J;").reexports;
-        let found = found.iter().map(|(name, top)| format!("{name}={top}")).collect::<Vec<_>>();
-        assert_eq!(found, ["C=b", "F=b", "H=g"]);
+    fn what_a_module_uses_is_known_by_its_name_there() {
+        let found = of("a", "pub use b::{C, d::E as F}; use self::g::H; use super::i::J;").used;
+        let found = found.iter().map(|(name, path)| format!("{name}={}", path.join("::")));
+        assert_eq!(found.collect::<Vec<_>>(), ["C=a::b::C", "F=a::b::d::E", "H=a::g::H", "J=i::J"]);
     }
 }

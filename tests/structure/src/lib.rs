@@ -15,49 +15,73 @@ use std::path::Path;
 pub use circles::circles;
 use imports::{Module, imports};
 
-/// The top modules of a crate, each with those that it imports.
+/// Modules with the same parent, each with those that it imports.
 pub type Graph = BTreeMap<String, BTreeSet<String>>;
 
-/// Reads the sources of a crate below its `src`. Programs below `bin` and test modules are left
-/// out.
-///
-/// # Errors
-/// A file can't be read.
-pub fn top_modules(src: &Path) -> io::Result<Graph> {
-    let mut files = Vec::new();
-    collect(src, &[], &mut files)?;
-    let modules = files
-        .iter()
-        .map(|(path, text)| Module { path: path.clone(), read: imports(path, text) })
-        .collect::<Vec<_>>();
-    let tests = modules
-        .iter()
-        .flat_map(|module| module.read.test_modules.iter().cloned())
-        .collect::<BTreeSet<_>>();
-    let is_test = |path: &[String]| (1..=path.len()).any(|n| tests.contains(&path[..n]));
-    let tops = modules
-        .iter()
-        .filter_map(|module| module.path.first().cloned())
-        .filter(|top| !tests.contains([top.clone()].as_slice()))
-        .collect::<BTreeSet<_>>();
-    // What the root re-exports is imported from where it is.
-    let reexported = modules
-        .iter()
-        .filter(|module| module.path.is_empty())
-        .flat_map(|root| root.read.reexports.iter().map(|(name, top)| (name, top)))
-        .filter(|(_, top)| tops.contains(*top))
-        .collect::<BTreeMap<_, _>>();
-    let mut graph = tops.iter().map(|top| (top.clone(), BTreeSet::new())).collect::<Graph>();
-    for module in modules.iter().filter(|module| !is_test(&module.path)) {
-        let Some(own) = module.path.first() else { continue };
-        for imported in &module.read.imported {
-            let name = reexported.get(imported).copied().unwrap_or(imported);
-            if name != own && tops.contains(name) {
-                graph.entry(own.clone()).or_default().insert(name.clone());
+/// The modules of a crate as its sources have them, without programs below `bin` and without what
+/// is compiled for tests only.
+#[derive(Debug)]
+pub struct Modules(Vec<Module>);
+
+impl Modules {
+    /// Reads the sources of a crate below its `src`.
+    ///
+    /// # Errors
+    /// A file can't be read.
+    pub fn read(src: &Path) -> io::Result<Self> {
+        let mut files = Vec::new();
+        collect(src, &[], &mut files)?;
+        let mut modules = files
+            .iter()
+            .map(|(path, text)| Module { path: path.clone(), read: imports(path, text) })
+            .collect::<Vec<_>>();
+        let tests = modules
+            .iter()
+            .flat_map(|module| module.read.test_modules.iter().cloned())
+            .collect::<BTreeSet<_>>();
+        let is_test = |path: &[String]| (1..=path.len()).any(|n| tests.contains(&path[..n]));
+        modules.retain(|module| !is_test(&module.path));
+        Ok(Self(modules))
+    }
+
+    /// Paths of the modules that have modules below them; that of the root is empty.
+    pub fn parents(&self) -> BTreeSet<Vec<String>> {
+        let below_root = self.0.iter().filter(|module| !module.path.is_empty());
+        below_root.map(|module| module.path[..module.path.len() - 1].to_vec()).collect()
+    }
+
+    /// The modules directly below `parent`. What one imports from the parent counts as imported from
+    /// where the parent has it; what the parent defines itself does not count.
+    pub fn below(&self, parent: &[String]) -> Graph {
+        let child = |path: &[String]| -> Option<String> {
+            path.strip_prefix(parent).and_then(|path| path.first().cloned())
+        };
+        let mut graph = self
+            .0
+            .iter()
+            .filter_map(|module| child(&module.path))
+            .map(|name| (name, BTreeSet::new()))
+            .collect::<Graph>();
+        let used = self
+            .0
+            .iter()
+            .filter(|module| module.path == parent)
+            .flat_map(|module| &module.read.used)
+            .filter_map(|(name, path)| Some((name, child(path)?)))
+            .filter(|(_, from)| graph.contains_key(from))
+            .collect::<BTreeMap<_, _>>();
+        for module in &self.0 {
+            let Some(own) = child(&module.path) else { continue };
+            for imported in &module.read.imported {
+                let Some(name) = child(imported) else { continue };
+                let name = used.get(&name).unwrap_or(&name);
+                if *name != own && graph.contains_key(name) {
+                    graph.entry(own.clone()).or_default().insert(name.clone());
+                }
             }
         }
+        graph
     }
-    Ok(graph)
 }
 
 fn collect(

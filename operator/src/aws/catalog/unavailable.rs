@@ -15,6 +15,11 @@ const TTL: Duration = Duration::from_secs(3 * 60);
 /// unavailable; without one it is unavailable everywhere.
 type OfferingKey = (String, String, CapacityType, Option<String>);
 
+/// What a lack of capacity in a placement group, or in one partition of it, is remembered under.
+pub fn placement_scope(group: &str, partition: Option<&str>) -> String {
+    partition.map_or_else(|| group.to_owned(), |partition| format!("{group}:{partition}"))
+}
+
 /// What is unavailable, until when. Every change, the end of an entry too, raises the version:
 /// catalogs that were computed before are stale then.
 #[derive(Debug, Default)]

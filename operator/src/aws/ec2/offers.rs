@@ -6,8 +6,8 @@ use aws_sdk_ec2::types as sdk;
 use jiff::Timestamp;
 use tenon_state::ec2::type_info::TypeInfo;
 
+use super::type_info::from_sdk;
 use super::{Ec2, filter, filters};
-use crate::aws::catalog::type_info::from_sdk;
 use crate::aws::error::Result;
 
 /// Instance types that can run Kubernetes nodes.

@@ -6,9 +6,10 @@
 
 use std::collections::BTreeSet;
 
-use tenon_planner::resources::{MicroUsd, Resources};
-use tenon_planner::snapshot::{CapacityType, Catalog, InstanceType, Offering, Operator};
+use tenon_planner::resources::Resources;
+use tenon_planner::snapshot::{CapacityType, Catalog, InstanceType, Operator};
 
+use super::candidate::Candidate;
 use super::reserved;
 use crate::aws::matching::Requirements;
 
@@ -17,22 +18,6 @@ pub const MAX_TYPES: usize = 60;
 
 /// With fewer types than this an on-demand fallback is likely to fail together with spot.
 pub const FEW_TYPES: usize = 5;
-
-/// A type and those of its offerings that the claim may use now.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Candidate<'c> {
-    /// The instance type, from the catalog of the NodeClass.
-    pub instance_type: &'c InstanceType,
-    /// Available offerings that the claim allows. Not empty.
-    pub offerings: Vec<&'c Offering>,
-}
-
-impl Candidate<'_> {
-    /// The cheapest offering's price.
-    pub fn price(&self) -> MicroUsd {
-        self.offerings.iter().map(|offering| offering.price).min().unwrap_or_default()
-    }
-}
 
 /// What a claim asks for.
 #[derive(Clone, Debug, Default)]

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tenon_planner::snapshot::CapacityType;
 
-use super::filters::Candidate;
+use super::candidate::Candidate;
 use super::reserved::{Reservation, Terms};
 use super::template::{Template, tagged};
 use crate::aws::ec2::requests::{

@@ -13,7 +13,8 @@ use tenon_crds::labels::aws;
 use tenon_planner::snapshot::Offering;
 use tenon_state::ec2::labels::partition_values;
 
-use super::filters::Candidate;
+use super::candidate::Candidate;
+use crate::aws::catalog::unavailable::placement_scope;
 use crate::aws::ec2::PlacementGroup;
 use crate::aws::instances::{Instances, parse_provider_id};
 use crate::aws::matching::{Requirements, values_of};
@@ -40,13 +41,8 @@ pub struct Placed {
 impl Placed {
     /// What a lack of capacity there is remembered under.
     pub fn scope(&self) -> String {
-        scope(&self.group, self.partition.map(|number| number.to_string()).as_deref())
+        placement_scope(&self.group, self.partition.map(|number| number.to_string()).as_deref())
     }
-}
-
-/// What a lack of capacity in a placement group, or in one partition of it, is remembered under.
-pub fn scope(group: &str, partition: Option<&str>) -> String {
-    partition.map_or_else(|| group.to_owned(), |partition| format!("{group}:{partition}"))
 }
 
 /// Chooses the partition for a claim that does not allow all of them: the first that the cheapest

@@ -9,7 +9,7 @@ use tenon_crds::ec2nodeclass::ReservationType;
 use tenon_crds::labels::aws as keys;
 use tenon_planner::snapshot::{CapacityType, Offering};
 
-use super::filters::Candidate;
+use super::candidate::Candidate;
 use crate::aws::matching::single_value;
 
 /// A capacity reservation that machines are launched into.

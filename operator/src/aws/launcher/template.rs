@@ -11,7 +11,7 @@ use tenon_crds::{EC2NodeClass, EC2NodeClassSpec, EC2NodeClassStatus, Quantity, T
 use tenon_planner::snapshot::{CapacityType, InstanceType};
 use tenon_state::ec2::family::Family as _;
 
-use super::filters::Candidate;
+use super::candidate::Candidate;
 use super::placement::Placed;
 use super::reserved::Reservation;
 use crate::aws::ec2::requests::{

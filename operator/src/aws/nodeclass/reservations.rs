@@ -11,7 +11,7 @@ use tenon_crds::ec2nodeclass::{
 };
 use tenon_crds::{EC2NodeClass, EC2NodeClassStatus};
 
-use super::resolve::{class_key, failed};
+use super::lookups::{class_key, failed};
 use super::status::Found;
 use crate::aws::AwsProvider;
 use crate::aws::ec2::{self, Ec2, Filter, filter, tag_filters};

@@ -1,9 +1,8 @@
 //! What an EC2NodeClass selects, asked of AWS: images, subnets, security groups, its placement
 //! group, reservations and its instance profile.
 //!
-//! Answers are remembered for as long as upstream does. That something does not exist is not
-//! remembered: it is looked for again after seconds, later and later up to a minute, so that a
-//! class heals soon after what it names was made.
+//! That something does not exist is not remembered: it is looked for again after seconds, later and
+//! later up to a minute, so that a class heals soon after what it names was made.
 
 use std::time::Duration;
 
@@ -11,66 +10,13 @@ use tenon_crds::EC2NodeClass;
 use tenon_crds::ec2nodeclass::{Ami, SecurityGroup, Subnet};
 
 use super::amis::AmiError;
+use super::lookups::{class_key, failed};
 use super::status::{Found, Resolution};
-use super::{REFRESH, amis, reservations, selectors};
-use crate::aws::backoff::{Backoff, Waits};
-use crate::aws::ec2::{self, GroupKey, PlacementGroup};
-use crate::aws::error::Error;
-use crate::aws::ttl::TtlMap;
+use super::{amis, reservations, selectors};
+use crate::aws::ec2::{self, GroupKey};
 use crate::aws::{AwsProvider, tags};
 use crate::context::Context;
 use crate::events::{Event, Reason};
-use crate::logging::log_failure;
-
-/// What AWS said lately about classes; own patches wake the controller, and must not make it ask
-/// again.
-#[derive(Debug)]
-pub struct Lookups {
-    subnets: TtlMap<ClassKey, Vec<Subnet>>,
-    security_groups: TtlMap<ClassKey, Vec<SecurityGroup>>,
-    amis: TtlMap<(ClassKey, String), Vec<Ami>>,
-    placement_groups: TtlMap<ClassKey, PlacementGroup>,
-    pub(super) reservations: TtlMap<ClassKey, Vec<ec2::CapacityReservation>>,
-    /// Classes that select something that does not exist.
-    nothing: Backoff<ClassKey>,
-}
-
-/// A class as it was written: uid and generation.
-type ClassKey = (String, i64);
-
-impl Lookups {
-    /// Nothing looked up yet.
-    pub fn new(amis: Duration, subnets: Duration) -> Self {
-        Self {
-            subnets: TtlMap::new(subnets),
-            security_groups: TtlMap::new(Duration::from_secs(60)),
-            amis: TtlMap::new(amis),
-            // Looked up on every reconcile; launches in between go by the last answer.
-            placement_groups: TtlMap::new(Duration::from_secs(600)),
-            reservations: TtlMap::new(REFRESH),
-            nothing: Backoff::new(Waits::QUESTIONS),
-        }
-    }
-
-    /// Drops what is too old to be used: that of classes that are gone is not replaced by newer
-    /// answers.
-    pub fn drop_ended(&self) {
-        self.subnets.retain(|_| true);
-        self.security_groups.retain(|_| true);
-        self.amis.retain(|_| true);
-        self.placement_groups.retain(|_| true);
-        self.reservations.retain(|_| true);
-    }
-
-    /// The placement group of a class, as it was looked up last.
-    pub fn placement_group(&self, class: &EC2NodeClass) -> Option<PlacementGroup> {
-        self.placement_groups.get(&class_key(class))
-    }
-}
-
-pub(super) fn class_key(class: &EC2NodeClass) -> ClassKey {
-    (class.metadata.uid.clone().unwrap_or_default(), class.metadata.generation.unwrap_or_default())
-}
 
 /// How far the resolution of a class got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,19 +83,6 @@ pub(super) async fn resolve(
         placement_group,
     };
     (resolution, progress)
-}
-
-pub(super) fn failed<T>(
-    class: &EC2NodeClass,
-    what: &'static str,
-    error: &(dyn std::error::Error + 'static),
-) -> Found<T> {
-    let nodeclass = class.metadata.name.as_deref().unwrap_or_default();
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    let mut calls = causes.filter_map(|error| error.downcast_ref::<Error>());
-    let passing = calls.any(Error::is_retryable);
-    log_failure!(passing: passing, nodeclass, error, what, "failed to resolve");
-    Found::Failed
 }
 
 async fn resolve_amis(

@@ -1,6 +1,9 @@
 //! What the name of an EC2 instance type tells.
 
-use tenon_crds::labels::aws;
+use std::collections::BTreeMap;
+
+use tenon_crds::labels::{self, LabelRules, aws};
+use tenon_planner::snapshot::{InstanceType, Operator, Requirement};
 
 /// The labels that follow from a name: category, generation, family, size, and whether its CPU is
 /// shared (`flex`). Where the name doesn't tell one, it is left out.
@@ -34,6 +37,36 @@ fn category_and_generation(name: &str) -> Option<(&str, &str)> {
     }
     let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
     (digits > 0).then(|| (category, &rest[..digits]))
+}
+
+/// Adds EC2's labels to types of a file, as far as name, CPUs and memory tell them; the others are
+/// said not to exist. A well-known label that a type does not define would let it pass for anything
+/// that a NodePool asks of that label.
+pub fn define_ec2_labels(types: &mut [InstanceType]) {
+    let rules = LabelRules::aws();
+    for kind in types {
+        let mut known: BTreeMap<&str, String> = labels_of_name(&kind.name).into_iter().collect();
+        if known.contains_key(aws::INSTANCE_FAMILY) {
+            known.insert(aws::INSTANCE_CPU, (kind.capacity.cpu / 1000).to_string());
+            known.insert(aws::INSTANCE_MEMORY, (kind.capacity.memory >> 20).to_string());
+        }
+        let undefined = |key: &&String| {
+            *key != labels::NODEPOOL && !kind.requirements.iter().any(|it| it.key == **key)
+        };
+        let more: Vec<Requirement> = rules
+            .well_known()
+            .iter()
+            .filter(undefined)
+            .map(|key| {
+                let values: Vec<String> = known.remove(key.as_str()).into_iter().collect();
+                let operator =
+                    if values.is_empty() { Operator::DoesNotExist } else { Operator::In };
+                Requirement { key: key.clone(), operator, values, min_values: None }
+            })
+            .collect();
+        kind.requirements.extend(more);
+        kind.requirements.sort();
+    }
 }
 
 #[cfg(test)]

@@ -12,9 +12,9 @@ use tenon_planner::snapshot::{CapacityType, InstanceType, Offering};
 use super::network::NetworkTable;
 use super::type_info::TypeInfo;
 use super::{
-    TypeScope, facts, instance_type, is_compatible, offering_requirements, prices, reserved,
+    TypeScope, define_ec2_labels, facts, instance_type, is_compatible, offering_requirements,
+    prices, reserved,
 };
-use crate::catalog::define_ec2_labels;
 
 /// `--vm-memory-overhead-percent` when nobody sets it.
 pub const VM_MEMORY_OVERHEAD: f64 = 0.075;

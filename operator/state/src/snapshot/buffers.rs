@@ -3,36 +3,13 @@
 
 use std::sync::Arc;
 
-use tenon_crds::CapacityBuffer;
 use tenon_planner::snapshot as plan;
 
 use super::ShapeTable;
 use super::claims::Claims;
-use crate::change::ObjectKey;
-use crate::cluster::{Cluster, Room, name};
+use super::virtual_pods::{Kept, keys};
+use crate::cluster::name;
 use crate::wire::created_at;
-
-/// A CapacityBuffer and the room that it keeps.
-pub(super) type Kept<'c> = (&'c CapacityBuffer, Room);
-
-/// The virtual pods of a buffer.
-pub(super) fn keys<'k>((buffer, room): &'k Kept<'_>) -> impl Iterator<Item = ObjectKey> + 'k {
-    let namespace = buffer.metadata.namespace.as_deref().unwrap_or_default();
-    let name = name(&buffer.metadata);
-    (0..room.replicas)
-        .map(move |index| ObjectKey::new(namespace, format!("capacity-buffer-{name}-{index}")))
-}
-
-impl Cluster {
-    /// The CapacityBuffers that come to some room.
-    pub(super) fn kept(&self) -> Vec<Kept<'_>> {
-        let rooms = self.buffers().filter_map(|(_, buffer)| {
-            let room = self.room(buffer).ok().filter(|room| room.replicas > 0)?;
-            Some((&**buffer, room))
-        });
-        rooms.collect()
-    }
-}
 
 /// Adds the virtual pods. The list stays sorted; a real pod of the same name comes before a virtual
 /// one.
@@ -84,6 +61,7 @@ mod tests {
 
     use super::*;
     use crate::change::{Change, Object};
+    use crate::cluster::Cluster;
 
     #[test]
     fn a_buffer_becomes_pods_that_wait_after_all_others() {

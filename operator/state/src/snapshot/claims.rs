@@ -16,7 +16,7 @@ use tenon_crds::labels::LabelRules;
 use tenon_planner::snapshot as plan;
 use tenon_planner::snapshot::{NodeClassRef, ShapeId};
 
-use super::buffers::{self, Kept};
+use super::virtual_pods::{Kept, keys};
 use super::{ShapeTable, id};
 use crate::change::ObjectKey;
 use crate::cluster::{Cluster, DeviceObjects};
@@ -57,7 +57,7 @@ impl Claims {
         }
         // Virtual pods have the claims that real ones would get.
         for kept in buffers.iter().filter(|(_, room)| !room.claims.is_empty()) {
-            for key in buffers::keys(kept).filter(|key| !cluster.pods.contains_key(key)) {
+            for key in keys(kept).filter(|key| !cluster.pods.contains_key(key)) {
                 add(&key, &kept.1.claims);
             }
         }

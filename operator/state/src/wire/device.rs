@@ -11,7 +11,6 @@ use kube::Resource;
 use serde::{Deserialize, Serialize};
 
 use super::{Cluster, Namespaced};
-use crate::change::{Kind, Object, Watched};
 
 wire!(DeviceClass, Cluster, "resource.k8s.io", "v1", "deviceclasses");
 wire!(ResourceClaim, Namespaced, "resource.k8s.io", "v1", "resourceclaims");

@@ -8,7 +8,6 @@ use kube::Resource;
 use serde::{Deserialize, Serialize};
 
 use super::{Cluster, Namespaced};
-use crate::change::{Kind, Object, Watched};
 
 wire!(PersistentVolume, Cluster, "", "v1", "persistentvolumes");
 wire!(PersistentVolumeClaim, Namespaced, "", "v1", "persistentvolumeclaims");

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use tenon_crds::ResourceList;
 
 use super::{Namespaced, PodTemplateSpec};
-use crate::change::{Kind, Object, Watched};
 
 wire!(PodTemplate, Namespaced, "", "v1", "podtemplates");
 wire!(Deployment, Namespaced, "apps", "v1", "deployments");

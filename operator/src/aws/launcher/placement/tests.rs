@@ -53,7 +53,7 @@ fn a_claim_is_launched_into_the_first_partition_that_it_allows() {
 #[tokio::test(start_paused = true)]
 async fn what_one_partition_lacks_can_be_had_in_the_others() {
     let catalogs = mk_catalogs(&["m5.large", "m5.xlarge"]);
-    let group = scope("pg-1", Some("2"));
+    let group = placement_scope("pg-1", Some("2"));
     for zone in ["eu-central-1a", "eu-central-1b"] {
         for kind in [CapacityType::Spot, CapacityType::OnDemand] {
             catalogs.unavailable.mark_offering("m5.large", zone, kind, Some(&group), "ICE");

@@ -4,7 +4,7 @@ use aws_sdk_ec2::types as sdk;
 use tenon_state::ec2::type_info::{Device, NetworkInfo, Neuron, TypeInfo};
 
 /// `None` for types that can't be nodes: no name, no memory, no known architecture.
-pub fn from_sdk(info: &sdk::InstanceTypeInfo) -> Option<TypeInfo> {
+pub(super) fn from_sdk(info: &sdk::InstanceTypeInfo) -> Option<TypeInfo> {
     let processor = info.processor_info.as_ref()?;
     let architectures = processor.supported_architectures();
     let arch = architectures.iter().find_map(|arch| match arch.as_str() {
