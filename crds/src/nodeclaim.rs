@@ -55,7 +55,7 @@ pub struct NodeClaimSpec {
 pub struct ResourceRequirements {
     /// Minimum of each resource that the node must offer to pods.
     #[serde(default, skip_serializing_if = "ResourceList::is_empty")]
-    pub requests: ResourceList,
+    pub requests: Arc<ResourceList>,
 }
 
 /// Observed state of the node.

@@ -218,7 +218,7 @@ fn node_claim(launch: &Launch) -> Result<NodeClaim, LaunchError> {
             name: name.clone(),
         },
         requirements: requirements.iter().map(requirement).collect(),
-        resources: ResourceRequirements { requests: resources::to_list(requests) },
+        resources: ResourceRequirements { requests: resources::to_list(requests).into() },
         startup_taints: taints("startupTaints", startup_taints)?,
         taints: taints("taints", own_taints)?,
         termination_grace_period: match termination_grace_period {

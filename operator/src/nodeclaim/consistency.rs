@@ -157,7 +157,8 @@ mod tests {
     #[test]
     fn a_node_with_less_than_nine_tenths_of_what_was_promised_is_not_consistent() {
         let mut claim = NodeClaim::new("a", NodeClaimSpec::default());
-        claim.spec.resources.requests.insert("memory".to_owned(), "1Gi".parse().unwrap());
+        Arc::make_mut(&mut claim.spec.resources.requests)
+            .insert("memory".to_owned(), "1Gi".parse().unwrap());
         claim.status = Some(NodeClaimStatus {
             capacity: ResourceList::from([
                 ("memory".to_owned(), "10Gi".parse().unwrap()),
@@ -177,7 +178,8 @@ mod tests {
             shortfall(&claim, &node("8Gi")).as_deref(),
             Some("expected 10Gi of resource memory, but found 8Gi (80% of expected)")
         );
-        claim.spec.resources.requests.insert("nvidia.com/gpu".to_owned(), "1".parse().unwrap());
+        Arc::make_mut(&mut claim.spec.resources.requests)
+            .insert("nvidia.com/gpu".to_owned(), "1".parse().unwrap());
         assert_eq!(shortfall(&claim, &node("9Gi")), None, "it was not promised");
     }
 }

@@ -388,7 +388,8 @@ fn nodes_that_wait_for_something_else_are_not_held_back() {
         .push(tenon_crds::Taint::new("agent", tenon_crds::TaintEffect::NoSchedule));
     assert!(!nominations.hold(&state, &agent));
     let mut device = claim.clone();
-    device.spec.resources.requests.insert("nvidia.com/gpu".to_owned(), "1".parse().unwrap());
+    Arc::make_mut(&mut device.spec.resources.requests)
+        .insert("nvidia.com/gpu".to_owned(), "1".parse().unwrap());
     assert!(!nominations.hold(&state, &device));
     let mut empty = claim;
     empty.metadata.name = Some("b".to_owned());

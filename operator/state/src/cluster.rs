@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use smallvec::SmallVec;
 use tenon_crds::conditions::nodeclaim as condition;
 use tenon_crds::labels::{self, LabelRules};
 use tenon_crds::{ConditionStatus, NodeClaim, NodeOverlay, NodePool, Requirement, ResourceList};
@@ -83,8 +84,8 @@ pub struct Cluster {
 
     /// NodeClaims by `status.providerID`, Nodes by `spec.providerID`. More than one is a mistake
     /// that reconcilers report.
-    claims_by_provider_id: BTreeMap<String, BTreeSet<String>>,
-    nodes_by_provider_id: BTreeMap<String, BTreeSet<String>>,
+    claims_by_provider_id: BTreeMap<String, Names>,
+    nodes_by_provider_id: BTreeMap<String, Names>,
     /// What is bound to each Node, also to Nodes that are not (yet) known.
     usage: BTreeMap<String, Usage>,
     shapes: Shapes,
@@ -93,6 +94,7 @@ pub struct Cluster {
     /// Requirements of NodeClaims: those of a launch have the same.
     requirements: Shared<[Requirement]>,
     /// Capacity and allocatable of NodeClaims and Nodes: those of one instance type have the same.
+    /// And requests of NodeClaims.
     resources: Shared<ResourceList>,
 
     /// Machines that pods are expected on, by [`tenon_planner::snapshot::Node::key`], and until
@@ -108,6 +110,9 @@ pub struct Cluster {
     /// The machines that pending pods were last planned onto.
     pub(super) plans: plans::Plans,
 }
+
+/// Names in order: nearly always one, for which a set takes ten times the room.
+type Names = SmallVec<[String; 1]>;
 
 /// A NodeClaim.
 #[derive(Clone, Debug)]

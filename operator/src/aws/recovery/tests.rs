@@ -127,7 +127,8 @@ async fn a_claim_adopts_only_what_it_waited_for_and_can_use() {
         [Requirement::new(labels::ZONE, Operator::In, ["eu-central-1b"])].into();
     assert_eq!(fixture.adopt(&elsewhere).await, None, "another zone");
     let mut large = claim("large");
-    large.spec.resources.requests.insert("cpu".to_owned(), "3".parse().unwrap());
+    Arc::make_mut(&mut large.spec.resources.requests)
+        .insert("cpu".to_owned(), "3".parse().unwrap());
     assert_eq!(fixture.adopt(&large).await, None, "too small");
     assert_eq!(fixture.adopt(&claim("a")).await.as_deref(), Some("i-1"));
 }

@@ -178,7 +178,7 @@ mod tests {
     fn a_node_is_initialised_when_ready_without_passing_taints_and_with_all_resources() {
         let mut claim = NodeClaim::new("claim", tenon_crds::NodeClaimSpec::default());
         claim.spec.startup_taints = vec![tenon_crds::Taint::new("start", TaintEffect::NoExecute)];
-        let requests = &mut claim.spec.resources.requests;
+        let requests = std::sync::Arc::make_mut(&mut claim.spec.resources.requests);
         requests.insert("cpu".to_owned(), "1".parse().unwrap());
         requests.insert("nvidia.com/gpu".to_owned(), "1".parse().unwrap());
         let ready = json!([{"type": "Ready", "status": "True"}]);

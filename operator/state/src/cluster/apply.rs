@@ -7,7 +7,7 @@ use kube::core::ObjectMeta;
 use tenon_crds::{NodeClaim, NodePool};
 
 use super::versions::{Source, versions};
-use super::{Claim, Cluster, DaemonSet, name};
+use super::{Claim, Cluster, DaemonSet, Names, name};
 use crate::change::{Change, Kind, Object, ObjectKey, PodEvent, Touched, version};
 use crate::{shape, wire};
 
@@ -253,6 +253,7 @@ impl Cluster {
         // Answers to writes list them, which is more than all the rest.
         claim.metadata.managed_fields = None;
         self.requirements.share(&mut claim.spec.requirements);
+        self.resources.share(&mut claim.spec.resources.requests);
         if let Some(status) = &mut claim.status {
             self.resources.share(&mut status.capacity);
             self.resources.share(&mut status.allocatable);
@@ -454,7 +455,7 @@ pub(super) fn key(metadata: &ObjectMeta) -> ObjectKey {
 }
 
 fn reindex(
-    index: &mut BTreeMap<String, BTreeSet<String>>,
+    index: &mut BTreeMap<String, Names>,
     name: &str,
     before: Option<&str>,
     after: Option<&str>,
@@ -465,12 +466,15 @@ fn reindex(
     if let Some(id) = before
         && let Some(names) = index.get_mut(id)
     {
-        names.remove(name);
+        names.retain(|known| known != name);
         if names.is_empty() {
             index.remove(id);
         }
     }
     if let Some(id) = after {
-        index.entry(id.to_owned()).or_default().insert(name.to_owned());
+        let names = index.entry(id.to_owned()).or_default();
+        if let Err(at) = names.binary_search_by(|known| known.as_str().cmp(name)) {
+            names.insert(at, name.to_owned());
+        }
     }
 }

@@ -1,10 +1,10 @@
 //! What follows from the objects, made anew from them: after a change that broke off in the middle
 //! the indexes may be between two versions of an object.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use super::Cluster;
 use super::pods::occupy;
+use super::{Cluster, Names};
 
 impl Cluster {
     /// Makes the indexes of machines and what is bound to each Node anew. A state that is whole
@@ -22,13 +22,14 @@ impl Cluster {
     }
 }
 
+/// `objects` are in the order of their names.
 fn index<'o>(
     objects: impl Iterator<Item = (&'o String, Option<&'o str>)>,
-) -> BTreeMap<String, BTreeSet<String>> {
-    let mut index: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+) -> BTreeMap<String, Names> {
+    let mut index: BTreeMap<String, Names> = BTreeMap::new();
     for (name, id) in objects {
         if let Some(id) = id {
-            index.entry(id.to_owned()).or_default().insert(name.clone());
+            index.entry(id.to_owned()).or_default().push(name.clone());
         }
     }
     index
