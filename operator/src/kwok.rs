@@ -24,6 +24,7 @@ use crate::cloud_provider::{
     CloudError, CloudProvider, Instance, Launched, NodeClassKind, NodeClassState, RepairPolicy,
 };
 use crate::context::Context;
+use crate::controller::{Controller, Reconciler as _};
 use crate::node_classes::NodeClasses;
 use crate::state::State;
 use crate::tasks::Tasks;
@@ -32,6 +33,8 @@ use crate::write::Writer;
 mod boot;
 mod choice;
 mod repair;
+
+use boot::Boot;
 
 pub use tenon_state::catalog;
 
@@ -272,8 +275,11 @@ impl CloudProvider for Kwok {
         });
     }
 
-    fn start_controllers(self: &Arc<Self>, context: &Context, _: &Writer, tasks: &mut Tasks) {
-        tasks.spawn("kwok.boot", boot::run(Arc::clone(self), context.clone()));
+    fn start_controllers(self: &Arc<Self>, context: &Context, write: &Writer, tasks: &mut Tasks) {
+        let state = write.state().clone();
+        let boot = Boot { kwok: Arc::clone(self), state: state.clone(), clock: context.clock };
+        let (metrics, stop) = (context.metrics.clone(), tasks.stop_token().clone());
+        tasks.spawn(Boot::NAME, Controller::new(boot).run(state, metrics, stop));
     }
 }
 

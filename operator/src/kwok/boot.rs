@@ -5,109 +5,109 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use futures::StreamExt as _;
-use futures::stream::FuturesUnordered;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus, Taint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt as _;
 use kube::api::PostParams;
-use kube::core::DeserializeGuard;
-use kube::runtime::watcher;
-use kube::{Api, ResourceExt as _};
 use tenon_crds::{ConditionStatus, NodeClaim, ResourceList, labels};
 
 use super::{Kwok, PROVIDER_ID_PREFIX};
 use crate::clock::Clock;
-use crate::context::Context;
-
-/// Rest after a Node could not be created.
-const RETRY: jiff::SignedDuration = jiff::SignedDuration::from_secs(1);
-
-/// Nodes that are created at once.
-const CONCURRENCY: usize = 32;
+use crate::controller::{Affected, Reconciler};
+use crate::state::State;
+use crate::state::change::Touched;
+use crate::state::cluster::{Cluster, name};
+use crate::work::{Action, Backoff, Concern, Failure};
 
 /// On the Node: the NodeClaim that it was made for.
 pub(super) const CLAIM_ANNOTATION: &str = "karpenter.kwok.sh/nodeclaim";
 
-/// Creates the Nodes of launched claims until the task is stopped.
-pub(super) async fn run(kwok: Arc<Kwok>, context: Context) {
-    let api: Api<DeserializeGuard<NodeClaim>> = Api::all(context.client.clone());
-    let mut events = watcher(api, watcher::Config::default()).boxed();
-    // Claims on their way, by name; a claim that ends before its time is not booted.
-    let mut waiting: BTreeMap<String, NodeClaim> = BTreeMap::new();
-    let mut boots = FuturesUnordered::new();
-    let mut creations = FuturesUnordered::new();
-    loop {
-        tokio::select! {
-            event = events.next() => match event {
-                Some(Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object))) => {
-                    let name = object.name_any();
-                    let Ok(claim) = object.0 else { continue };
-                    let Some(launched) = launched_at(&claim) else {
-                        waiting.remove(&name);
-                        continue;
-                    };
-                    if waiting.insert(name.clone(), claim.clone()).is_none() {
-                        let delay = kwok.delay(&claim.spec.node_class_ref.name);
-                        let due = launched.saturating_add(delay).unwrap_or(launched);
-                        boots.push(wait_until(context.clock, due, name));
-                    }
-                }
-                Some(Ok(watcher::Event::Delete(object))) => {
-                    waiting.remove(&object.name_any());
-                }
-                Some(Ok(watcher::Event::Init | watcher::Event::InitDone)) => {}
-                Some(Err(error)) => {
-                    tracing::warn!(error = %crate::text::chain(&error), "watch of NodeClaims interrupted");
-                    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-                }
-                None => return,
-            },
-            Some(name) = boots.next(), if !boots.is_empty() && creations.len() < CONCURRENCY => {
-                let Some(claim) = waiting.get(&name).cloned() else { continue };
-                let kwok = &kwok;
-                creations.push(async move { (create(kwok, &claim).await, name) });
+/// The Node of a NodeClaim could not be created.
+#[derive(Debug, thiserror::Error)]
+#[error("creating the node of nodeclaim {claim}")]
+pub(super) struct BootError {
+    claim: String,
+    source: kube::Error,
+}
+
+impl Failure for BootError {
+    fn category(&self) -> &'static str {
+        "boot"
+    }
+
+    fn is_conflict(&self) -> bool {
+        false
+    }
+
+    fn concern(&self) -> Concern {
+        Concern::Passing
+    }
+}
+
+/// Creates the Nodes of launched NodeClaims.
+pub(super) struct Boot {
+    pub(super) kwok: Arc<Kwok>,
+    pub(super) state: State,
+    pub(super) clock: Clock,
+}
+
+impl Reconciler for Boot {
+    const NAME: &'static str = "kwok.boot";
+    const BACKOFF: Backoff = Backoff { min: Duration::from_secs(1), max: Duration::from_secs(10) };
+    type Key = String;
+    type Error = BootError;
+
+    fn workers(&self) -> usize {
+        32
+    }
+
+    fn affected(&self, touched: &Touched, _: &State) -> Affected<String> {
+        match touched {
+            Touched::NodeClaim(name) => Affected::One(name.clone()),
+            _ => Affected::None,
+        }
+    }
+
+    fn all(&self, state: &Cluster) -> Vec<String> {
+        state.claims().map(|claim| name(&claim.metadata)).collect()
+    }
+
+    async fn reconcile(&self, name: &String) -> Result<Action, BootError> {
+        let Some(claim) = self.waiting(name) else { return Ok(Action::Wait) };
+        let Some(launched) = launched_at(&claim) else { return Ok(Action::Wait) };
+        let delay = self.kwok.delay(&claim.spec.node_class_ref.name);
+        let due = launched.saturating_add(delay).unwrap_or(launched);
+        let left = due.duration_since(self.clock.now());
+        if left.is_positive() {
+            return Ok(Action::After(left.unsigned_abs()));
+        }
+        let Some(node) = node(&claim) else { return Ok(Action::Wait) };
+        match self.kwok.nodes().create(&PostParams::default(), &node).await {
+            Ok(_) => {
+                tracing::debug!(
+                    node = node.name_any(),
+                    nodeclaim = name,
+                    "booted a simulated instance"
+                );
+                Ok(Action::Wait)
             }
-            Some((created, name)) = creations.next(), if !creations.is_empty() => {
-                if created {
-                    waiting.remove(&name);
-                } else {
-                    boots.push(wait_until(context.clock, context.clock.now() + RETRY, name));
-                }
-            }
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(Action::Wait),
+            Err(source) => Err(BootError { claim: name.clone(), source }),
         }
     }
 }
 
-async fn wait_until(clock: Clock, due: Timestamp, name: String) -> String {
-    clock.sleep_until(due).await;
-    name
-}
-
-/// Creates the claim's Node; false when that has to be tried again.
-async fn create(kwok: &Kwok, claim: &NodeClaim) -> bool {
-    let Some(node) = node(claim) else { return true };
-    let name = node.name_any();
-    match kwok.nodes().create(&PostParams::default(), &node).await {
-        Ok(_) => {
-            tracing::debug!(
-                node = name,
-                nodeclaim = claim.name_any(),
-                "booted a simulated instance"
-            );
-            true
-        }
-        Err(kube::Error::Api(status)) if status.code == 409 => true,
-        Err(error) => {
-            tracing::warn!(
-                node = name,
-                error = %crate::text::chain(&error),
-                "could not create the node"
-            );
-            false
-        }
+impl Boot {
+    /// The NodeClaim, unless its Node is known already.
+    fn waiting(&self, name: &str) -> Option<Arc<NodeClaim>> {
+        let state = self.state.read();
+        let claim = state.claim(name)?;
+        let booted = state.nodes_of(claim.provider_id()?).next().is_some();
+        (!booted).then(|| Arc::clone(claim))
     }
 }
 
@@ -168,4 +168,53 @@ fn node(claim: &NodeClaim) -> Option<Node> {
 
 fn quantities(list: &ResourceList) -> BTreeMap<String, Quantity> {
     list.iter().map(|(name, quantity)| (name.clone(), Quantity(quantity.to_string()))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::state::change::{Change, Object};
+    use crate::testing::{ApiServer, idle};
+
+    const NODE: &str = "/api/v1/nodes/a";
+
+    /// A NodeClaim that was launched an hour ago, with these of its conditions.
+    async fn boot(conditions: &[&str]) -> (Boot, ApiServer) {
+        let [mut claim, _] = idle::machine("a", "default");
+        claim["status"]["providerID"] = json!("kwok://a");
+        let list = claim["status"]["conditions"].as_array_mut().unwrap();
+        list.retain(|it| conditions.iter().any(|type_| it["type"] == *type_));
+        let (operator, api) = idle::operator(vec![claim]).await;
+        let kwok = Kwok::new(api.client(), None).unwrap();
+        let state = operator.state.clone();
+        (Boot { kwok: Arc::new(kwok), state, clock: operator.context.clock }, api)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_launched_nodeclaim_gets_its_node_once() {
+        let (boot, api) = boot(&["Launched"]).await;
+        boot.reconcile(&"a".to_owned()).await.unwrap();
+        let node: Value = api.at(NODE).unwrap();
+        assert_eq!(node["metadata"]["annotations"][CLAIM_ANNOTATION], "a");
+        assert_eq!(node["spec"]["taints"][0]["key"], labels::UNREGISTERED_TAINT);
+        // The next version of the NodeClaim may come before the Node is known.
+        assert_eq!(boot.reconcile(&"a".to_owned()).await.unwrap(), Action::Wait);
+        api.take_requests();
+        let node = Object::Node(serde_json::from_value(node).unwrap());
+        boot.state.apply(Change::Applied(node)).await;
+        boot.reconcile(&"a".to_owned()).await.unwrap();
+        assert_eq!(api.take_requests(), Vec::<String>::new());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_node_is_created_for_other_nodeclaims() {
+        for conditions in [&[][..], &["Launched", "Registered"]] {
+            let (boot, api) = boot(conditions).await;
+            boot.reconcile(&"a".to_owned()).await.unwrap();
+            boot.reconcile(&"gone".to_owned()).await.unwrap();
+            assert_eq!(api.take_requests(), Vec::<String>::new(), "{conditions:?}");
+        }
+    }
 }
