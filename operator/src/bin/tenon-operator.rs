@@ -15,7 +15,12 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// than the two megabytes that tokio gives its threads. What is not touched costs no memory.
 const STACK_SIZE: usize = 8 * 1024 * 1024;
 
+/// How many milliseconds the allocator keeps freed memory before it gives it back: a planning pass
+/// frees as much as the whole state takes, and a second later the next one has begun elsewhere.
+const PURGE_DELAY: (&str, &str) = ("MIMALLOC_PURGE_DELAY", "0");
+
 fn main() -> ExitCode {
+    set_up_allocator();
     // The allocator asks for huge pages, of which each stays for as long as anything is left in it.
     // A kernel without them has nothing to switch off.
     #[cfg(target_os = "linux")]
@@ -30,6 +35,24 @@ fn main() -> ExitCode {
     let ended = runtime.block_on(async { tokio::spawn(operate()).await });
     ended.unwrap_or(ExitCode::FAILURE)
 }
+
+/// The allocator reads its options before `main`, and only from the environment: the program
+/// executes itself once more, as the same process. Where it can't, it works with the defaults.
+#[cfg(unix)]
+fn set_up_allocator() {
+    use std::os::unix::process::CommandExt as _;
+    let (name, value) = PURGE_DELAY;
+    if std::env::var_os(name).is_none()
+        && let Ok(program) = std::env::current_exe()
+    {
+        let arguments = std::env::args_os().skip(1);
+        // Answers only when it failed.
+        let _failed = std::process::Command::new(program).args(arguments).env(name, value).exec();
+    }
+}
+
+#[cfg(not(unix))]
+fn set_up_allocator() {}
 
 async fn operate() -> ExitCode {
     // Fails only when one is installed already, which is as good.
