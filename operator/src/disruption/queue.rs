@@ -11,6 +11,7 @@ pub(crate) mod deletion;
 mod expected;
 mod marks;
 mod running;
+mod started;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
@@ -21,7 +22,7 @@ use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tenon_crds::NodeClaim;
 use tenon_crds::conditions::nodeclaim::INITIALIZED;
-use tenon_planner::plan::{Candidate, Command, Repair};
+use tenon_planner::plan::{Candidate, Command};
 use tenon_planner::snapshot::Refusal;
 
 use self::deletion::delete;
@@ -29,6 +30,8 @@ pub(super) use self::expected::expect_evictions;
 pub(super) use self::marks::clear;
 use self::marks::mark;
 use self::running::Running;
+pub(super) use self::started::tell_repair;
+use self::started::{count_decision, decision, tell_started};
 use super::moves::consolidation_type;
 use crate::actuate::{self, LaunchError, lower};
 use crate::cloud_provider::CloudProvider;
@@ -445,60 +448,6 @@ fn timeout(n_candidates: usize) -> SignedDuration {
     let millis = i64::try_from(n_candidates).unwrap_or(i64::MAX).saturating_mul(80);
     SignedDuration::from_millis(millis)
         .clamp(SignedDuration::from_mins(10), SignedDuration::from_hours(1))
-}
-
-/// Says in the log that a command is being carried out.
-fn tell_started(command: &Command) {
-    tracing::info!(
-        reason = lower(command.reason),
-        decision = decision(command),
-        consolidation_type = consolidation_type(command.method),
-        candidates = ?command.candidates.iter().map(|c| c.node.as_str()).collect::<Vec<_>>(),
-        pods = command.candidates.iter().map(|candidate| candidate.pods.len()).sum::<usize>(),
-        replacements = command.replacements.len(),
-        savings = command.savings.as_usd(),
-        "disrupting node(s)"
-    );
-    if let Some(repair) = &command.repair {
-        tell_repair(repair);
-    }
-}
-
-/// Says in the log why a sick node is repaired.
-pub(super) fn tell_repair(repair: &Repair) {
-    tracing::info!(
-        condition = repair.condition,
-        status = repair.status,
-        reason = repair.reason,
-        reason_regex = repair.policy,
-        eligible_at = %repair.eligible_at,
-        drain_bound = repair.drain_bound.map(|bound| bound.to_string()),
-        "selected repair policy"
-    );
-}
-
-fn count_decision<P: CloudProvider>(operator: &Operator<P>, command: &Command) {
-    let metrics = &operator.context.metrics;
-    let (decision, reason) = (decision(command), lower(command.reason));
-    let type_ = consolidation_type(command.method);
-    metrics.disruption_decisions.inc([decision, reason, type_]);
-    let pools: BTreeSet<&str> = command.candidates.iter().map(|c| c.node_pool.as_str()).collect();
-    for pool in pools {
-        metrics.disruption_decisions_by_nodepool.inc([pool, decision, reason, type_]);
-        if let Some(first) = &command.terminate_first {
-            metrics.terminate_first_decisions.inc([pool, reason, first.reason.as_str()]);
-        }
-    }
-}
-
-fn decision(command: &Command) -> &'static str {
-    if command.terminate_first.is_some() {
-        "terminate-first"
-    } else if command.replacements.is_empty() {
-        "delete"
-    } else {
-        "replace"
-    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use tenon_crds::conditions::nodeclaim::DISRUPTION_REASON;
 use tenon_crds::labels;
 use tenon_crds::labels::LabelRules;
+use tenon_planner::plan::Repair;
 use tenon_planner::resources::MicroUsd;
 use tenon_planner::snapshot::{DisruptionReason, RepairAction};
 use tokio_util::sync::CancellationToken;

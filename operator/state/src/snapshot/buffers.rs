@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tenon_planner::snapshot as plan;
 
-use super::ShapeTable;
 use super::claims::Claims;
+use super::shape_table::ShapeTable;
 use super::virtual_pods::{Kept, keys};
 use crate::cluster::name;
 use crate::wire::created_at;

@@ -16,8 +16,9 @@ use tenon_crds::labels::LabelRules;
 use tenon_planner::snapshot as plan;
 use tenon_planner::snapshot::{NodeClassRef, ShapeId};
 
+use super::id;
+use super::shape_table::ShapeTable;
 use super::virtual_pods::{Kept, keys};
-use super::{ShapeTable, id};
 use crate::change::ObjectKey;
 use crate::cluster::{Cluster, DeviceObjects};
 use crate::pod::PodClaim;

@@ -2,10 +2,12 @@ use tenon_crds::labels::LabelRules;
 
 use super::*;
 use crate::change::{Change, Object};
+use crate::cluster::BACKLOG;
 use crate::node_class::{self, NodeClassKind};
 use serde_json::{Value, json};
+use tenon_planner::resources::{MicroUsd, Resources};
 use tenon_planner::snapshot::CatalogId;
-use tenon_planner::snapshot::{CapacityType, Eviction, Placement, PodBudget};
+use tenon_planner::snapshot::{CapacityType, Eviction, NodePhase, Placement, PodBudget};
 
 const KINDS: &[NodeClassKind] = &[node_class::KWOK];
 
@@ -328,12 +330,8 @@ fn in_a_backlog_a_pod_waits_for_a_machine_like_its_equal_that_was_refused() {
         let waits = |pod: &&plan::Pod| pod.placement == Placement::Unschedulable;
         snapshot.pods.iter().filter(waits).map(|pod| pod.name.to_string()).collect()
     };
-    let few = cluster::BACKLOG - others().len();
-    assert_eq!(
-        placed(cluster::BACKLOG, others()),
-        [].into(),
-        "kube-scheduler may have a place for each"
-    );
+    let few = BACKLOG - others().len();
+    assert_eq!(placed(BACKLOG, others()), [].into(), "kube-scheduler may have a place for each");
     let mut objects = others();
     objects.push(waiting("refused", json!({"status": {"conditions": refused}})));
     assert_eq!(
@@ -341,10 +339,7 @@ fn in_a_backlog_a_pod_waits_for_a_machine_like_its_equal_that_was_refused() {
         ["refused".to_owned()].into(),
         "they have their turn soon"
     );
-    assert_eq!(
-        placed(cluster::BACKLOG, objects),
-        ["alike".to_owned(), "refused".to_owned()].into()
-    );
+    assert_eq!(placed(BACKLOG, objects), ["alike".to_owned(), "refused".to_owned()].into());
 }
 
 #[test]

@@ -1,0 +1,64 @@
+//! What is told of a command that is being carried out: in the log and in metrics.
+
+use std::collections::BTreeSet;
+
+use tenon_planner::plan::{Command, Repair};
+
+use crate::actuate::lower;
+use crate::cloud_provider::CloudProvider;
+use crate::disruption::moves::consolidation_type;
+use crate::operator::Operator;
+
+/// Says in the log that a command is being carried out.
+pub(super) fn tell_started(command: &Command) {
+    tracing::info!(
+        reason = lower(command.reason),
+        decision = decision(command),
+        consolidation_type = consolidation_type(command.method),
+        candidates = ?command.candidates.iter().map(|c| c.node.as_str()).collect::<Vec<_>>(),
+        pods = command.candidates.iter().map(|candidate| candidate.pods.len()).sum::<usize>(),
+        replacements = command.replacements.len(),
+        savings = command.savings.as_usd(),
+        "disrupting node(s)"
+    );
+    if let Some(repair) = &command.repair {
+        tell_repair(repair);
+    }
+}
+
+/// Says in the log why a sick node is repaired.
+pub(in crate::disruption) fn tell_repair(repair: &Repair) {
+    tracing::info!(
+        condition = repair.condition,
+        status = repair.status,
+        reason = repair.reason,
+        reason_regex = repair.policy,
+        eligible_at = %repair.eligible_at,
+        drain_bound = repair.drain_bound.map(|bound| bound.to_string()),
+        "selected repair policy"
+    );
+}
+
+pub(super) fn count_decision<P: CloudProvider>(operator: &Operator<P>, command: &Command) {
+    let metrics = &operator.context.metrics;
+    let (decision, reason) = (decision(command), lower(command.reason));
+    let type_ = consolidation_type(command.method);
+    metrics.disruption_decisions.inc([decision, reason, type_]);
+    let pools: BTreeSet<&str> = command.candidates.iter().map(|c| c.node_pool.as_str()).collect();
+    for pool in pools {
+        metrics.disruption_decisions_by_nodepool.inc([pool, decision, reason, type_]);
+        if let Some(first) = &command.terminate_first {
+            metrics.terminate_first_decisions.inc([pool, reason, first.reason.as_str()]);
+        }
+    }
+}
+
+pub(super) fn decision(command: &Command) -> &'static str {
+    if command.terminate_first.is_some() {
+        "terminate-first"
+    } else if command.replacements.is_empty() {
+        "delete"
+    } else {
+        "replace"
+    }
+}
