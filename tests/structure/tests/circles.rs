@@ -25,22 +25,6 @@ const LEFT: &[(&str, &str, &[&str])] = &[
     ("installer", "uninstall", &["found", "inventory"]),
     ("installer/core", "kubernetes", &["operator", "rbac"]),
     ("installer/core", "observe", &["eks", "iam", "messaging", "world"]),
-    (
-        "tests/aws-double",
-        "gateway",
-        &[
-            "authorization",
-            "aws_state",
-            "eks",
-            "identity",
-            "kms",
-            "service",
-            "signature",
-            "sqs",
-            "zonal_shifts",
-        ],
-    ),
-    ("tests/aws-double", "gateway::ec2", &["launch", "placement_groups", "pool", "templates"]),
 ];
 
 fn root() -> PathBuf {

@@ -15,18 +15,17 @@ use super::aws_state::AwsState;
 use super::eks::Eks;
 use super::identity::{Grants, Identities, Identity};
 use super::policy::{Call, Context, NamedDocument, Policies, Verdict};
+use super::policy_store::PolicyStore;
 use super::request::{AwsRequest, Protocol};
 use super::response::{AwsError, AwsResponse};
 use super::service::{Decision, Gate, Principal};
 use super::signature::{self, Signature};
-use store::PolicyStore;
 use usage::Usage;
 
 mod ec2;
 mod eks;
 mod iam;
 mod others;
-pub mod store;
 pub mod usage;
 
 /// One thing that a call wants to do.

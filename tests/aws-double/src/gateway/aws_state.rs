@@ -19,8 +19,8 @@ use super::placement_groups::PlacementGroups;
 use super::prices::Prices;
 use super::request::Params;
 use super::reservations::Reservations;
+use super::shifts::ZonalShifts;
 use super::templates::Templates;
-use super::zonal_shifts::ZonalShifts;
 use crate::clock::Clock;
 
 /// The EKS cluster of the bed, as `DescribeCluster` and the machines see it.

@@ -17,12 +17,12 @@ use serde_json::{Value, json};
 use tenon_iam_policies::Document;
 use tenon_iam_policies::identity::{IRSA_AUDIENCE, POD_IDENTITY_SERVICE};
 
-use super::authorization::store::{PolicyStore, Role};
 use super::aws_state::AwsState;
 use super::consistency::Kind;
 use super::eks::Eks;
 use super::identity::{Credentials, Identities, SessionOf};
 use super::policy::{Call, Caller, Context, evaluate_resource_policy};
+use super::policy_store::{PolicyStore, Role};
 use super::request::AwsRequest;
 use super::response::{AwsError, AwsResponse};
 use super::service::{Endpoint, Principal, Service, json_response};

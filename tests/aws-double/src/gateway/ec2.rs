@@ -26,6 +26,7 @@ mod states;
 mod tags;
 mod template_data;
 mod templates;
+mod wish;
 
 /// The EC2 service.
 #[derive(Clone, Copy, Debug)]

@@ -14,9 +14,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-use super::authorization::store::{PolicyStore, Role};
 use super::aws_state::{AwsState, Cluster};
 use super::consistency::Kind;
+use super::policy_store::{PolicyStore, Role};
 use super::request::AwsRequest;
 use super::response::{AwsError, AwsResponse};
 use super::service::{Principal, Service};

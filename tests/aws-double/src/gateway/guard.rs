@@ -7,12 +7,12 @@ use tenon_iam_policies::Partition;
 
 use super::GatewayConfig;
 use super::authorization::Authorization;
-use super::authorization::store::PolicyStore;
 use super::aws_state::AwsState;
 use super::credentials::service_account::ApiServerTokens;
 use super::credentials::{POD_CREDENTIALS_PATH, SessionIssuer};
 use super::eks::Eks;
 use super::identity::{Credentials, Grants, Identities};
+use super::policy_store::PolicyStore;
 use super::pricing::Pricing;
 use super::quotas::Quotas;
 use super::simulation::Simulation;

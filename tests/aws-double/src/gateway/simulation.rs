@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
-use super::authorization::store::PolicyStore;
 use super::aws_state::AwsState;
 use super::identity::{Grants, Identities};
 use super::policy::{Call, Context, Policies, Verdict};
+use super::policy_store::PolicyStore;
 use super::request::AwsRequest;
 use super::response::{AwsError, AwsResponse};
 use super::service::{Principal, Service};

@@ -105,7 +105,7 @@ async fn on_profile(resolver: &Resolver<'_>) -> Result<Check, AwsError> {
 async fn role_if_there(
     resolver: &Resolver<'_>,
     name: &str,
-) -> Result<Option<std::sync::Arc<super::store::Role>>, AwsError> {
+) -> Result<Option<std::sync::Arc<crate::gateway::policy_store::Role>>, AwsError> {
     match resolver.policies.role(name, resolver.aws_state).await {
         Ok(role) => Ok(Some(role)),
         Err(error) if error.code == "NoSuchEntity" => Ok(None),

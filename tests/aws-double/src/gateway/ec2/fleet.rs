@@ -11,10 +11,9 @@ use super::super::request::{AwsRequest, Params};
 use super::super::response::{AwsError, AwsResponse};
 use super::super::service::Principal;
 use super::super::xml::{Element, render};
-use super::launch::{
-    Call, NO_ROOM, NO_ROOM_MESSAGE, Wish, overlay, overlay_tags, shortage_message, tag_specs,
-};
+use super::launch::{Call, NO_ROOM, NO_ROOM_MESSAGE, shortage_message};
 use super::pool::{Facts, Pool, pool};
+use super::wish::{Wish, overlay, overlay_tags, tag_specs};
 use super::{dry_run, invalid, reservations, templates};
 
 /// One override of one launch template.

@@ -9,7 +9,7 @@ use super::super::placement_groups::{PlacementGroup, Strategy};
 use super::super::request::{AwsRequest, Params};
 use super::super::response::{AwsError, AwsResponse};
 use super::super::xml::{Element, render};
-use super::launch::tag_specs;
+use super::wish::tag_specs;
 use super::{invalid, list_answer};
 
 /// The most partitions that a group has in a zone.

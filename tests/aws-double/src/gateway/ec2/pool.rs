@@ -14,9 +14,9 @@ use super::super::response::AwsError;
 use super::super::xml::Element;
 use super::images::devices;
 use super::invalid;
-use super::launch::Wish;
 use super::network::{Network, Subnet};
 use super::placement_groups::{self, Target};
+use super::wish::Wish;
 
 /// What several pools of one call have in common; asked for once.
 pub(super) struct Facts {

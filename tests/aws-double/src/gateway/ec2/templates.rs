@@ -8,7 +8,7 @@ use super::super::response::{AwsError, AwsResponse};
 use super::super::service::Principal;
 use super::super::templates::{Template, missing_id, missing_name};
 use super::super::xml::{Element, render};
-use super::launch::tag_specs;
+use super::wish::tag_specs;
 use super::{invalid, list_answer, template_data, time};
 
 /// Bytes of user data before base64.
@@ -92,7 +92,7 @@ pub(super) fn create_version(
     let template = visible(aws_state, params)?;
     let mut data = data_of(params)?;
     if let Some(source) = params.get("SourceVersion") {
-        data = super::launch::overlay(template.version(Some(source))?.1, &data);
+        data = super::wish::overlay(template.version(Some(source))?.1, &data);
     }
     aws_state.templates().update(&template.id, |template| template.versions.push(data));
     let template =

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::{Eks, OnCluster, Tags, in_use, invalid, not_found, page, seconds};
-use crate::gateway::authorization::store::Role;
 use crate::gateway::aws_state::AwsState;
 use crate::gateway::policy::{Call, Caller, Context, evaluate_resource_policy};
+use crate::gateway::policy_store::Role;
 use crate::gateway::response::AwsError;
 use tenon_iam_policies::identity::POD_IDENTITY_SERVICE;
 

@@ -4,9 +4,9 @@ use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::*;
 use crate::clock::Clock;
-use crate::gateway::authorization::store::PolicyStore;
 use crate::gateway::identity::Grants;
 use crate::gateway::moto_client::MotoClient;
+use crate::gateway::policy_store::PolicyStore;
 
 struct Fixture {
     authenticator: Authenticator,
