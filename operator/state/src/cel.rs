@@ -6,6 +6,7 @@
 //! beyond this part is refused when it is parsed, so that nobody plans on half an answer. Why this
 //! is not a crate: docs/src/design/dra.md.
 
+mod budget;
 mod eval;
 mod functions;
 mod lex;

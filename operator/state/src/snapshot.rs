@@ -145,7 +145,7 @@ impl Cluster {
             let topology = volumes::topology(self, &key.namespace, claims, self.rules());
             let (topology, reason) = match topology {
                 Ok(topology) => (topology, None),
-                Err(reason) => (volumes::Topology::new(), Some(reason)),
+                Err(error) => (volumes::Topology::new(), Some(error.to_string())),
             };
             problem = problem.or(reason);
             let mounted = mounts.mounted(self, &key.namespace, claims);

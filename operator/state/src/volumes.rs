@@ -20,19 +20,44 @@ use crate::wire::{PersistentVolume, PersistentVolumeClaim, StorageClass};
 /// Alternatives, each a conjunction of requirements. Empty is anywhere.
 pub type Topology = Vec<Vec<Requirement>>;
 
-/// Where a pod with these PersistentVolumeClaims can run; `Err` says why that can't be known, in
-/// Karpenter's words.
+/// Why it can't be known where a pod with volumes can run, in Karpenter's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum VolumeError {
+    /// A PersistentVolumeClaim that does not exist.
+    #[error("persistentvolumeclaim \"{0}\" not found")]
+    NoClaim(String),
+    /// A PersistentVolumeClaim that is on its way out.
+    #[error("persistentvolumeclaim \"{0}\" is being deleted")]
+    ClaimDeleted(String),
+    /// A PersistentVolumeClaim in the phase Lost.
+    #[error("persistentvolumeclaim \"{0}\" bound to non-existent volume")]
+    ClaimLost(String),
+    /// The PersistentVolume that a claim is bound to.
+    #[error("persistentvolume \"{0}\" not found")]
+    NoVolume(String),
+    /// A PersistentVolumeClaim that nothing makes a volume for.
+    #[error("unbound pvc \"{0}\" must define a storage class")]
+    NoClass(String),
+    /// The StorageClass of a claim.
+    #[error("storage class \"{0}\" not found")]
+    ClassNotFound(String),
+    /// A PersistentVolumeClaim whose volume does not wait for a pod.
+    #[error("pvc \"{0}\" has immediate binding mode and must be bound first")]
+    BoundFirst(String),
+}
+
+/// Where a pod with these PersistentVolumeClaims can run.
 pub fn topology(
     cluster: &Cluster,
     namespace: &str,
     claims: &[String],
     rules: &LabelRules,
-) -> Result<Topology, String> {
+) -> Result<Topology, VolumeError> {
     let mut all = Topology::new();
     for name in claims {
         let key = ObjectKey::new(namespace, name.as_str());
         let Some(claim) = cluster.volume_claim(&key) else {
-            return Err(format!("persistentvolumeclaim \"{name}\" not found"));
+            return Err(VolumeError::NoClaim(name.clone()));
         };
         let alternatives = claim_topology(cluster, name, claim, rules)?;
         if !alternatives.is_empty() {
@@ -134,25 +159,22 @@ fn claim_topology(
     name: &str,
     claim: &PersistentVolumeClaim,
     rules: &LabelRules,
-) -> Result<Topology, String> {
+) -> Result<Topology, VolumeError> {
     if claim.metadata.deletion_timestamp.is_some() {
-        return Err(format!("persistentvolumeclaim \"{name}\" is being deleted"));
+        return Err(VolumeError::ClaimDeleted(name.to_owned()));
     }
     if claim.status.phase.as_deref() == Some("Lost") {
-        return Err(format!("persistentvolumeclaim \"{name}\" bound to non-existent volume"));
+        return Err(VolumeError::ClaimLost(name.to_owned()));
     }
     if let Some(volume) = claim.spec.volume_name.as_deref().filter(|name| !name.is_empty()) {
-        let volume = cluster
-            .volume(volume)
-            .ok_or_else(|| format!("persistentvolume \"{volume}\" not found"))?;
+        let volume =
+            cluster.volume(volume).ok_or_else(|| VolumeError::NoVolume(volume.to_owned()))?;
         return Ok(volume_topology(volume, rules));
     }
     let class = claim.spec.storage_class_name.as_deref().filter(|name| !name.is_empty());
+    let class = class.ok_or_else(|| VolumeError::NoClass(name.to_owned()))?;
     let class =
-        class.ok_or_else(|| format!("unbound pvc \"{name}\" must define a storage class"))?;
-    let class = cluster
-        .storage_class(class)
-        .ok_or_else(|| format!("storage class \"{class}\" not found"))?;
+        cluster.storage_class(class).ok_or_else(|| VolumeError::ClassNotFound(class.to_owned()))?;
     class_topology(name, class, rules)
 }
 
@@ -176,9 +198,9 @@ fn class_topology(
     claim: &str,
     class: &StorageClass,
     rules: &LabelRules,
-) -> Result<Topology, String> {
+) -> Result<Topology, VolumeError> {
     if class.volume_binding_mode.as_deref().unwrap_or("Immediate") == "Immediate" {
-        return Err(format!("pvc \"{claim}\" has immediate binding mode and must be bound first"));
+        return Err(VolumeError::BoundFirst(claim.to_owned()));
     }
     let terms = class.allowed_topologies.iter().map(|term| {
         let expressions = term.match_label_expressions.iter().flatten();
@@ -269,7 +291,7 @@ mod tests {
         json!({"metadata": {"namespace": "default", "name": name}, "spec": {"storageClassName": class}})
     }
 
-    fn zones(cluster: &Cluster, claims: &[&str]) -> Result<Vec<String>, String> {
+    fn zones(cluster: &Cluster, claims: &[&str]) -> Result<Vec<String>, VolumeError> {
         let claims: Vec<String> = claims.iter().map(|&claim| claim.to_owned()).collect();
         let topology = topology(cluster, "default", &claims, &LabelRules::core())?;
         let text = |alternative: &Vec<Requirement>| {
@@ -320,11 +342,10 @@ mod tests {
             ],
         );
         assert_eq!(zones(&cluster, &["late"]).unwrap(), ["a,b"]);
-        assert!(zones(&cluster, &["now"]).unwrap_err().contains("must be bound first"));
-        assert!(
-            zones(&cluster, &["none"]).unwrap_err().contains("storage class \"none\" not found")
-        );
-        assert!(zones(&cluster, &["absent"]).unwrap_err().contains("\"absent\" not found"));
+        let why = |claim: &str| zones(&cluster, &[claim]).unwrap_err();
+        assert_eq!(why("now"), VolumeError::BoundFirst("now".to_owned()));
+        assert_eq!(why("none"), VolumeError::ClassNotFound("none".to_owned()));
+        assert_eq!(why("absent"), VolumeError::NoClaim("absent".to_owned()));
     }
 
     fn with_pods(mut cluster: Cluster, pods: &[(&str, &[&str])]) -> Cluster {

@@ -20,7 +20,6 @@ const LEFT: &[(&str, &str, &[&str])] = &[
     ("operator/planner", "topology", &["counts", "hosts", "journal"]),
     ("operator/planner", "topology", &["families", "standing"]),
     ("operator/planner", "topology", &["idle", "reading"]),
-    ("operator/state", "cel", &["eval", "functions", "parse"]),
     ("installer", "adopt", &["found", "pods", "ports", "settings"]),
     ("installer", "uninstall", &["found", "inventory"]),
     ("installer/core", "kubernetes", &["operator", "rbac"]),

@@ -4,41 +4,29 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::budget::{Budget, wrong};
 use super::parse::{Expr, Macro};
 use super::value::{DeviceView, Value};
 use super::{EvalError, functions};
 
-/// How many steps an evaluation may take. A step is a node of the expression, an element that is
-/// made, or some bytes of a string.
-const BUDGET: usize = 100_000;
-
 /// What is known while an expression is evaluated.
-pub(super) struct Scope<'e> {
+struct Scope<'e> {
     device: &'e Value,
     variables: Vec<(&'e str, Value)>,
-    left: usize,
+    budget: Budget,
 }
 
 type Result = std::result::Result<Value, EvalError>;
 
 pub(super) fn evaluate(expr: &Expr, device: &DeviceView) -> Result {
-    let mut scope = Scope { device: &device.value, variables: Vec::new(), left: BUDGET };
+    let mut scope =
+        Scope { device: &device.value, variables: Vec::new(), budget: Budget::default() };
     scope.eval(expr)
 }
 
-pub(super) fn wrong<T>(what: impl Into<String>) -> std::result::Result<T, EvalError> {
-    Err(EvalError::Value(what.into()))
-}
-
 impl<'e> Scope<'e> {
-    /// Takes steps off the budget.
-    pub(super) fn spend(&mut self, steps: usize) -> std::result::Result<(), EvalError> {
-        self.left = self.left.checked_sub(steps).ok_or(EvalError::Budget)?;
-        Ok(())
-    }
-
     fn eval(&mut self, expr: &'e Expr) -> Result {
-        self.spend(1)?;
+        self.budget.spend(1)?;
         match expr {
             Expr::Literal(value) => Ok(value.clone()),
             Expr::Ident(name) => {
@@ -56,12 +44,12 @@ impl<'e> Scope<'e> {
             }
             Expr::Call(name, arguments) => {
                 let arguments = self.all(arguments)?;
-                functions::call(self, name, &arguments)
+                functions::call(&mut self.budget, name, &arguments)
             }
             Expr::Method(base, name, arguments) => {
                 let base = self.eval(base)?;
                 let arguments = self.all(arguments)?;
-                functions::method(self, &base, name, &arguments)
+                functions::method(&mut self.budget, &base, name, &arguments)
             }
             Expr::Not(base) => match self.eval(base)? {
                 Value::Bool(value) => Ok(Value::Bool(!value)),
@@ -131,12 +119,12 @@ impl<'e> Scope<'e> {
     }
 
     fn binary(&mut self, operator: &str, left: &Value, right: &Value) -> Result {
-        self.spend(left.weight().min(right.weight()))?;
+        self.budget.spend(left.weight().min(right.weight()))?;
         match operator {
             "==" => return Ok(Value::Bool(equal(left, right))),
             "!=" => return Ok(Value::Bool(!equal(left, right))),
             "in" => {
-                self.spend(right.weight())?;
+                self.budget.spend(right.weight())?;
                 return contains(right, left);
             }
             "<" | "<=" | ">" | ">=" => {
@@ -163,11 +151,11 @@ impl<'e> Scope<'e> {
             ("*", Value::Double(a), Value::Double(b)) => Ok(Value::Double(a * b)),
             ("/", Value::Double(a), Value::Double(b)) => Ok(Value::Double(a / b)),
             ("+", Value::Text(a), Value::Text(b)) => {
-                self.spend((a.len() + b.len()) / 16)?;
+                self.budget.spend((a.len() + b.len()) / 16)?;
                 Ok(Value::Text(format!("{a}{b}").into()))
             }
             ("+", Value::List(a), Value::List(b)) => {
-                self.spend(a.len() + b.len())?;
+                self.budget.spend(a.len() + b.len())?;
                 Ok(Value::List(a.iter().chain(&**b).cloned().collect()))
             }
             _ => wrong(format!("{} {operator} {}", left.kind(), right.kind())),
@@ -182,7 +170,7 @@ impl<'e> Scope<'e> {
             }
             other => return wrong(format!("{} has no elements", other.kind())),
         };
-        self.spend(elements.len())?;
+        self.budget.spend(elements.len())?;
         let mut made = Vec::new();
         let mut found = 0;
         // As with && and ||, one element that decides makes errors of others irrelevant.

@@ -4,7 +4,7 @@ use regex_lite::RegexBuilder;
 use tenon_crds::Quantity;
 
 use super::EvalError;
-use super::eval::{Scope, wrong};
+use super::budget::{Budget, wrong};
 use super::value::{Value, Version};
 
 /// How much memory a pattern may take once compiled.
@@ -34,7 +34,7 @@ type Result = std::result::Result<Value, EvalError>;
 
 #[expect(clippy::cast_precision_loss, reason = "as CEL converts integers to doubles")]
 #[expect(clippy::cast_possible_truncation, reason = "doubles beyond the range are refused before")]
-pub(super) fn call(scope: &mut Scope<'_>, name: &str, arguments: &[Value]) -> Result {
+pub(super) fn call(budget: &mut Budget, name: &str, arguments: &[Value]) -> Result {
     let [argument] = arguments else { return wrong(format!("{name} takes one argument")) };
     match (name, argument) {
         ("size", _) => size(argument),
@@ -58,7 +58,7 @@ pub(super) fn call(scope: &mut Scope<'_>, name: &str, arguments: &[Value]) -> Re
             _ => wrong("no bool"),
         },
         ("quantity" | "isQuantity" | "semver" | "isSemver", Value::Text(text)) => {
-            scope.spend(text.len() / 16)?;
+            budget.spend(text.len() / 16)?;
             let parsed = if name.ends_with("uantity") {
                 text.parse().ok().map(Value::Quantity)
             } else {
@@ -84,22 +84,17 @@ fn size(value: &Value) -> Result {
     Ok(Value::Int(i64::try_from(size).unwrap_or(i64::MAX)))
 }
 
-pub(super) fn method(
-    scope: &mut Scope<'_>,
-    base: &Value,
-    name: &str,
-    arguments: &[Value],
-) -> Result {
-    scope.spend(base.weight())?;
+pub(super) fn method(budget: &mut Budget, base: &Value, name: &str, arguments: &[Value]) -> Result {
+    budget.spend(base.weight())?;
     match base {
         _ if name == "size" => size(base),
-        Value::Text(text) => of_text(scope, text, name, arguments),
+        Value::Text(text) => of_text(budget, text, name, arguments),
         Value::List(list) if name == "join" => {
             let [Value::Text(separator)] = arguments else { return wrong("join takes a string") };
             let mut parts = Vec::new();
             for part in &**list {
                 let Value::Text(part) = part else { return wrong("join is for lists of strings") };
-                scope.spend((part.len() + separator.len()) / 16 + 1)?;
+                budget.spend((part.len() + separator.len()) / 16 + 1)?;
                 parts.push(&**part);
             }
             Ok(Value::text(&parts.join(&**separator)))
@@ -110,7 +105,7 @@ pub(super) fn method(
     }
 }
 
-fn of_text(scope: &mut Scope<'_>, text: &str, name: &str, arguments: &[Value]) -> Result {
+fn of_text(budget: &mut Budget, text: &str, name: &str, arguments: &[Value]) -> Result {
     let chars = |text: &str| i64::try_from(text.chars().count()).unwrap_or(i64::MAX);
     match (name, arguments) {
         ("lowerAscii", _) => Ok(Value::text(&text.to_ascii_lowercase())),
@@ -121,7 +116,7 @@ fn of_text(scope: &mut Scope<'_>, text: &str, name: &str, arguments: &[Value]) -
         ("contains", [Value::Text(part)]) => Ok(Value::Bool(text.contains(&**part))),
         ("matches", [Value::Text(pattern)]) => {
             // Matching takes time in proportion to both lengths.
-            scope.spend(pattern.len() + text.len() * pattern.len() / 64)?;
+            budget.spend(pattern.len() + text.len() * pattern.len() / 64)?;
             match RegexBuilder::new(pattern).size_limit(PATTERN).build() {
                 Ok(pattern) => Ok(Value::Bool(pattern.is_match(text))),
                 Err(error) => wrong(format!("{pattern:?}: {error}")),
@@ -131,7 +126,7 @@ fn of_text(scope: &mut Scope<'_>, text: &str, name: &str, arguments: &[Value]) -
             Ok(Value::Int(text.find(&**part).map_or(-1, |at| chars(&text[..at]))))
         }
         ("split", [Value::Text(separator)]) => {
-            scope.spend(text.len())?;
+            budget.spend(text.len())?;
             let parts: Vec<Value> = if separator.is_empty() {
                 text.chars().map(|part| Value::text(&part.to_string())).collect()
             } else {
@@ -140,7 +135,7 @@ fn of_text(scope: &mut Scope<'_>, text: &str, name: &str, arguments: &[Value]) -
             Ok(Value::List(parts.into()))
         }
         ("replace", [Value::Text(from), Value::Text(to)]) => {
-            scope.spend((text.len() + 1) * (to.len() + 1) / 16)?;
+            budget.spend((text.len() + 1) * (to.len() + 1) / 16)?;
             Ok(Value::text(&text.replace(&**from, to)))
         }
         ("substring", [Value::Int(from)]) => substring(text, *from, chars(text)),
