@@ -186,6 +186,12 @@ fn resident_mib(pid: u32) -> Result<f64, Failure> {
     memory_mib(pid, "VmRSS")
 }
 
+/// The part of a process' resident memory that is no page of a file: what it needs for itself, and
+/// can't be read again.
+fn anonymous_mib(pid: u32) -> Result<f64, Failure> {
+    memory_mib(pid, "RssAnon")
+}
+
 /// The most resident memory that a process has had.
 fn peak_mib(pid: u32) -> Result<f64, Failure> {
     memory_mib(pid, "VmHWM")

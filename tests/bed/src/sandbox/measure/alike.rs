@@ -14,7 +14,9 @@ use tenon_aws_double::progress::Progress;
 use tokio::time::{Instant, sleep};
 
 use super::metrics::fleet;
-use super::{Failure, MeasureArgs, NAME, cpu_seconds, difference, mib, resident_mib, start};
+use super::{
+    Failure, MeasureArgs, NAME, anonymous_mib, cpu_seconds, difference, mib, resident_mib, start,
+};
 use crate::bed::Bed;
 use crate::kwok_operators::KwokOperators;
 use crate::programs::TenonPrograms;
@@ -31,6 +33,8 @@ pub(super) struct Figures {
     operator_ready_seconds: f64,
     /// Resident memory of the operator with an empty cluster, MiB.
     rss_idle_mib: f64,
+    /// The part of it that is no page of a file, MiB.
+    anonymous_idle_mib: f64,
     /// From the creation of the pods to the first NodeClaim, seconds.
     first_claim_seconds: f64,
     /// When the last pod or NodeClaim had come so far, seconds after the first pod was created; to
@@ -48,6 +52,8 @@ pub(super) struct Figures {
     launching_plans: usize,
     /// Resident memory of the operator then, MiB.
     rss_loaded_mib: f64,
+    /// The part of it that is no page of a file, MiB.
+    anonymous_loaded_mib: f64,
     /// From the deletion of the pods until no node is left, seconds.
     all_gone_seconds: f64,
     /// What each program computed for that, seconds.
@@ -76,6 +82,7 @@ pub(super) async fn measure(
     operator.leads(limit).await?;
     sleep(IDLE).await;
     let rss_idle_mib = resident_mib(operator.process().pid())?;
+    let anonymous_idle_mib = anonymous_mib(operator.process().pid())?;
     pool(user, cpus(args)).await?;
     let mut pids = bed.pids();
     pids.insert("tenon-operator".to_owned(), operator.process().pid());
@@ -98,6 +105,7 @@ pub(super) async fn measure(
     let (n_nodes, price) = fleet(bed).await?;
     let launching_plans = operator.launching_plans()?.len();
     let rss_loaded_mib = resident_mib(operator.process().pid())?;
+    let anonymous_loaded_mib = anonymous_mib(operator.process().pid())?;
     let last_after_seconds = timeline(user).await?;
 
     let step = progress.step("no pods".to_owned());
@@ -117,6 +125,7 @@ pub(super) async fn measure(
     Ok(Figures {
         operator_ready_seconds,
         rss_idle_mib,
+        anonymous_idle_mib,
         first_claim_seconds,
         last_after_seconds,
         all_running_seconds,
@@ -125,6 +134,7 @@ pub(super) async fn measure(
         price,
         launching_plans,
         rss_loaded_mib,
+        anonymous_loaded_mib,
         all_gone_seconds,
         gone_cpu_seconds,
         rss_gone_mib,

@@ -18,7 +18,9 @@ use tenon_aws_double::progress::Progress;
 use tokio::time::{Instant, sleep};
 
 use super::metrics::Metrics;
-use super::{Failure, MeasureArgs, NAME, cpu_seconds, peak_mib, resident_mib, start};
+use super::{
+    Failure, MeasureArgs, NAME, anonymous_mib, cpu_seconds, peak_mib, resident_mib, start,
+};
 use crate::bed::Bed;
 use crate::kwok_operators::KwokOperators;
 use crate::objects;
@@ -57,6 +59,8 @@ pub(super) struct Figures {
     leads_seconds: f64,
     /// Resident memory of the operator a minute later, MiB.
     rss_mib: f64,
+    /// The part of it that is no page of a file, MiB.
+    anonymous_mib: f64,
     /// The most that it had until then, MiB.
     peak_mib: f64,
     /// What it computed until then, seconds.
@@ -116,6 +120,7 @@ pub(super) async fn measure(
     sleep(AFTERWARDS).await;
     let pid = operator.process().pid();
     let rss_mib = resident_mib(pid)?;
+    let anonymous_mib = anonymous_mib(pid)?;
     let peak_mib = peak_mib(pid)?;
     let cpu_seconds = cpu_seconds(&BTreeMap::from([(String::new(), pid)]))?;
     let api_calls = Metrics::of(&operator).await?.calls();
@@ -139,6 +144,7 @@ pub(super) async fn measure(
         ready_seconds,
         leads_seconds,
         rss_mib,
+        anonymous_mib,
         peak_mib,
         cpu_seconds: cpu_seconds.values().sum(),
         api_calls,
