@@ -147,18 +147,6 @@ pub mod ec2nodeclass {
             CAPACITY_RESERVATIONS_READY,
         ],
     };
-    /// What `Ready` depends on, when capacity reservations are not used.
-    pub const TYPES_WITHOUT_RESERVATIONS: super::ConditionTypes = super::ConditionTypes {
-        root: Some(super::READY),
-        dependents: &[
-            AMIS_READY,
-            SUBNETS_READY,
-            SECURITY_GROUPS_READY,
-            INSTANCE_PROFILE_READY,
-            VALIDATION_SUCCEEDED,
-            PLACEMENT_GROUP_READY,
-        ],
-    };
 }
 
 /// Which conditions sum up to which root. Every other type is independent.

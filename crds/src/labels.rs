@@ -68,12 +68,6 @@ pub const REQUESTED_DRA_DRIVERS: &str = "karpenter.sh/requested-dra-drivers";
 pub const PRICE_OVERLAY_APPLIED: &str = "karpenter.sh/price-overlay-applied";
 /// `true` where a NodeOverlay changed the capacity.
 pub const CAPACITY_OVERLAY_APPLIED: &str = "karpenter.sh/capacity-overlay-applied";
-/// Marks the pretended pods of a CapacityBuffer.
-pub const CAPACITY_BUFFER_FAKE_POD: &str = "karpenter.sh/capacity-buffer-fake-pod";
-/// Name of the CapacityBuffer of a pretended pod.
-pub const CAPACITY_BUFFER_NAME: &str = "karpenter.sh/capacity-buffer-name";
-/// Namespace of the CapacityBuffer of a pretended pod.
-pub const CAPACITY_BUFFER_NAMESPACE: &str = "karpenter.sh/capacity-buffer-namespace";
 /// Boot ID of a node before its reboot, on the NodeClaim.
 pub const REBOOT_PRE_BOOT_ID: &str = "karpenter.sh/reboot-pre-boot-id";
 /// How long a node may drain before its reboot, on the NodeClaim.

@@ -247,13 +247,6 @@ impl NodePool {
         self.spec.replicas.is_some()
     }
 
-    /// The order in which pools are tried: greater weight first, then the name that comes later in
-    /// the alphabet, as Karpenter does.
-    pub fn by_precedence(&self, other: &Self) -> std::cmp::Ordering {
-        let key = |pool: &Self| (pool.weight(), pool.metadata.name.clone());
-        key(other).cmp(&key(self))
-    }
-
     /// Weight, where absent counts as 0.
     pub fn weight(&self) -> i32 {
         self.spec.weight.unwrap_or(0)

@@ -44,15 +44,6 @@ impl Taint {
         Self { key: key.into(), value: None, effect, time_added: None }
     }
 
-    /// A taint with a value.
-    pub fn with_value(
-        key: impl Into<String>,
-        value: impl Into<String>,
-        effect: TaintEffect,
-    ) -> Self {
-        Self { key: key.into(), value: Some(value.into()), effect, time_added: None }
-    }
-
     /// The value, where absent and empty are the same.
     pub fn value(&self) -> &str {
         self.value.as_deref().unwrap_or_default()

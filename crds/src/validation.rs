@@ -190,16 +190,6 @@ pub fn requirement(requirement: &Requirement, rules: &LabelRules) -> Vec<Violati
     violations
 }
 
-/// The values of a requirement that cannot exist although others of it do. No error, but worth
-/// telling.
-pub fn unknown_values<'r>(requirement: &'r Requirement, rules: &LabelRules) -> Vec<&'r str> {
-    let Some(known) = rules.known_values(rules.normalize(&requirement.key)) else {
-        return Vec::new();
-    };
-    let values = requirement.values.iter().map(String::as_str);
-    values.filter(|value| requirement.operator == Operator::In && !known.contains(value)).collect()
-}
-
 fn too_few(min_values: Option<i32>, count: usize) -> Option<i32> {
     min_values.filter(|min_values| {
         usize::try_from(*min_values).is_ok_and(|min_values| count < min_values)

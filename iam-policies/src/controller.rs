@@ -72,12 +72,6 @@ impl ControllerPolicy {
         }
     }
 
-    /// The name of the managed policy in upstream's layout. Managed policies are shared by the
-    /// whole account, hence the cluster's name.
-    pub fn managed_name(self, cluster: &str) -> String {
-        format!("{}-{cluster}", self.name())
-    }
-
     /// The document of this part, or `None` when the scope has no use for it.
     pub fn document(self, scope: &Scope) -> Option<Document> {
         match self {

@@ -53,17 +53,6 @@ impl InterruptionRule {
         Self::CapacityReservationInterruption,
     ];
 
-    /// The name that upstream's template gives the rule.
-    pub fn upstream_name(self) -> &'static str {
-        match self {
-            Self::ScheduledChange => "ScheduledChangeRule",
-            Self::SpotInterruption => "SpotInterruptionRule",
-            Self::Rebalance => "RebalanceRule",
-            Self::InstanceStateChange => "InstanceStateChangeRule",
-            Self::CapacityReservationInterruption => "CapacityReservationInterruptionRule",
-        }
-    }
-
     /// The short name: the suffix of the rule's own name, and the value of its component tag after
     /// `rule-`.
     pub fn suffix(self) -> &'static str {

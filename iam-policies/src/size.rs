@@ -49,18 +49,6 @@ pub fn check_inline(policies: &[NamedPolicy]) -> Result<(), SizeError> {
     if size > INLINE_LIMIT { Err(SizeError::Inline { size }) } else { Ok(()) }
 }
 
-/// Checks policies that are to be managed policies.
-pub fn check_managed(policies: &[NamedPolicy]) -> Result<(), SizeError> {
-    policies.iter().try_for_each(|policy| {
-        let size = policy.document.size();
-        if size > MANAGED_LIMIT {
-            Err(SizeError::Managed { name: policy.part.name().to_owned(), size })
-        } else {
-            Ok(())
-        }
-    })
-}
-
 /// Checks a trust policy.
 pub fn check_trust(document: &Document) -> Result<(), SizeError> {
     let size = document.to_json().chars().count();

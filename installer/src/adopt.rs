@@ -3,20 +3,20 @@
 //! Karpenter's installation stays as it is. Tenon's operator comes beside it, with the same service account, role, queue, rules and Lease. The design is in
 //! `docs/src/design/upgrade.md`.
 
-pub mod fit;
-pub mod found;
-pub mod options;
+pub(crate) mod fit;
+pub(crate) mod found;
+pub(crate) mod options;
 mod pods;
 mod ports;
-pub mod settings;
-pub mod steps;
+pub(crate) mod settings;
+pub(crate) mod steps;
 
-pub use found::{Found, Layout};
+pub(crate) use found::Found;
 
 /// Name of the inline policy with what Karpenter's role lacks.
-pub const POLICY: &str = "TenonAdoption";
+pub(crate) const POLICY: &str = "TenonAdoption";
 /// Name of Tenon's objects beside Karpenter's.
-pub const NAME: &str = "tenon";
+pub(crate) const NAME: &str = "tenon";
 
 #[cfg(test)]
 mod tests;

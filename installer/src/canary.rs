@@ -36,7 +36,7 @@ const HANDLING: Duration = Duration::from_mins(1);
 /// What was proven.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Proof {
+pub(crate) struct Proof {
     /// Type of the instance.
     pub instance_type: String,
     /// Its zone.
@@ -50,7 +50,7 @@ pub struct Proof {
 }
 
 /// Launches one node, sees it join, and sees it go.
-pub struct Canary<'a> {
+pub(crate) struct Canary<'a> {
     /// What it works with.
     pub context: &'a Context,
     /// Name of the interruption queue, if there is one.
@@ -63,7 +63,7 @@ pub struct Canary<'a> {
 
 impl Canary<'_> {
     /// Runs it. Whatever happens, NodePool and NodeClaim are deleted at the end.
-    pub async fn run(&self, cleanup: &Cleanup) -> Result<Proof, ExpectedError> {
+    pub(crate) async fn run(&self, cleanup: &Cleanup) -> Result<Proof, ExpectedError> {
         let template = self.template().await?;
         let doomed = self.context.clone();
         cleanup.add(async move {

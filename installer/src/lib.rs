@@ -11,18 +11,18 @@
     reason = "only invariants are expected, and each says why it holds"
 )]
 
-pub mod adopt;
-pub mod canary;
+mod adopt;
+mod canary;
 pub mod cli;
-pub mod commands;
+mod commands;
 pub mod errors;
-pub mod exit_codes;
+mod exit_codes;
 pub mod printer;
-pub mod prompt;
-pub mod sweep;
-pub mod uninstall;
-pub mod upgrade;
-pub mod wizard;
+mod prompt;
+mod sweep;
+mod uninstall;
+mod upgrade;
+mod wizard;
 
 use std::process::ExitCode;
 
@@ -100,11 +100,11 @@ async fn dispatch(cli: &Cli, printer: &Printer, cleanup: &Cleanup) -> Result<u8,
         Command::Explain(args) => {
             Box::pin(commands::simulate::explain(&cli.global, args, printer)).await
         }
-        Command::Config(args) => commands::config::run(&cli.global, args, printer),
+        Command::Config(args) => commands::config::run(&cli.global, args, *printer),
         Command::Export(args) => Box::pin(commands::export::run(&cli.global, args, printer)).await,
         Command::Bundle(args) => Box::pin(commands::bundle::run(&cli.global, args, printer)).await,
-        Command::Completion(args) => Ok(commands::completion::run(args, printer)),
-        Command::Version => Ok(commands::version::run(printer)),
+        Command::Completion(args) => Ok(commands::completion::run(args, *printer)),
+        Command::Version => Ok(commands::version::run(*printer)),
     }
 }
 

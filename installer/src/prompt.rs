@@ -9,7 +9,7 @@ use dialoguer::theme::ColorfulTheme;
 use tokio::task::spawn_blocking;
 
 /// Asks for yes or no.
-pub async fn confirm(question: &str, default: bool) -> io::Result<bool> {
+pub(crate) async fn confirm(question: &str, default: bool) -> io::Result<bool> {
     let question = question.to_owned();
     on_a_thread(move || {
         let theme = ColorfulTheme::default();
@@ -19,7 +19,7 @@ pub async fn confirm(question: &str, default: bool) -> io::Result<bool> {
 }
 
 /// Asks for a text.
-pub async fn input(question: &str, default: Option<&str>) -> io::Result<String> {
+pub(crate) async fn input(question: &str, default: Option<&str>) -> io::Result<String> {
     let (question, default) = (question.to_owned(), default.map(str::to_owned));
     on_a_thread(move || {
         let theme = ColorfulTheme::default();
@@ -40,7 +40,7 @@ async fn on_a_thread<T: Send + 'static>(
 }
 
 /// Gives the terminal back as it was when a question was interrupted: the cursor is hidden until there is an answer.
-pub fn give_back_terminal() {
+pub(crate) fn give_back_terminal() {
     let terminal = Term::stderr();
     if terminal.is_term() {
         // A terminal that went away needs no cursor.

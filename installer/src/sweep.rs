@@ -3,10 +3,10 @@
 //! It needs no installation, and no cluster either: a cluster that is gone looks after nothing. What is found is decided in [`find`] by two keys, the tag of
 //! ownership and the cluster's name; nothing is removed by its name alone.
 
-pub mod find;
+pub(crate) mod find;
 mod observe;
 mod remove;
 
-pub use find::{ClusterSeen, Orphan, Seen, orphans};
-pub use observe::{look, look_at_cluster};
-pub use remove::{Outcome, Sweeper};
+pub(crate) use find::{ClusterSeen, Orphan, orphans};
+pub(crate) use observe::{look, look_at_cluster};
+pub(crate) use remove::Sweeper;

@@ -20,7 +20,7 @@ mod pools;
 mod proof;
 mod removal;
 mod repair;
-pub mod risk;
+pub(crate) mod risk;
 mod steps;
 mod stranded;
 
@@ -40,14 +40,14 @@ use tenon_installer_core::observe::{self, world};
 use tenon_installer_core::words::{count, some};
 
 pub(crate) use abandoned::Abandoned;
-pub use crds::keep_used;
-pub use found::{Found, Nodes};
-pub use guard::guard;
-pub use inventory::Inventory;
-pub use mode::{Mode, Side};
+pub(crate) use crds::keep_used;
+pub(crate) use found::{Found, Nodes};
+pub(crate) use guard::guard;
+pub(crate) use inventory::Inventory;
+pub(crate) use mode::{Mode, Side};
 pub(crate) use nodes::operator_lives;
 pub(crate) use pools::{Motion, frozen_in_words, set_motion};
-pub use proof::{Proof, Query};
+pub(crate) use proof::{Proof, Query};
 pub(crate) use removal::Removal;
 pub(crate) use repair::repair;
 pub(crate) use stranded::{prove_terminated, remove_instances};
@@ -61,7 +61,7 @@ const EVICT_FOR: Duration = Duration::from_mins(5);
 
 /// How to uninstall.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub(crate) struct Options {
     /// What is removed.
     pub mode: Mode,
     /// How long pods may take to leave their nodes; without it as long as their budgets want, if the operator drains them.
@@ -86,7 +86,7 @@ impl Options {
 }
 
 /// Carries an uninstall out.
-pub struct Remover<'a> {
+pub(crate) struct Remover<'a> {
     context: Context,
     desired: &'a Desired,
     namespace: &'a str,
@@ -100,7 +100,7 @@ pub struct Remover<'a> {
 
 impl<'a> Remover<'a> {
     /// For an installation that would look like `desired`.
-    pub fn new(
+    pub(crate) fn new(
         context: Context,
         desired: &'a Desired,
         namespace: &'a str,
@@ -124,7 +124,7 @@ impl<'a> Remover<'a> {
     }
 
     /// Removes everything in order, then looks whether anything is left.
-    pub async fn run(mut self, mut inventory: Inventory) -> Result<Proof, ExpectedError> {
+    pub(crate) async fn run(mut self, mut inventory: Inventory) -> Result<Proof, ExpectedError> {
         if inventory.is_empty() {
             return Ok(Proof::default());
         }

@@ -10,11 +10,11 @@ use tenon_installer_core::observe::facts::Facts;
 use tenon_installer_core::settings::Inferred;
 use tenon_installer_core::settings::config::Config;
 
-pub mod ask;
+pub(crate) mod ask;
 mod questions;
 
 /// Asks for the target, unless it is known.
-pub async fn ask_target(
+pub(crate) async fn ask_target(
     ask: &mut impl Ask,
     config: &mut Config,
     inferred: &Inferred,
@@ -27,7 +27,7 @@ pub async fn ask_target(
 /// Asks for the rest, knowing the cluster. What `given` has is not asked; the settings in `config`
 /// are the defaults. `agent_is_missing`: the cluster has no Pod Identity agent. `subnets`: the cluster's, each with a
 /// few words about it.
-pub async fn ask_rest(
+pub(crate) async fn ask_rest(
     ask: &mut impl Ask,
     given: &Config,
     config: &mut Config,

@@ -32,7 +32,7 @@ const CONCURRENCY: usize = 32;
 
 /// A NodeClaim that could not be created.
 #[derive(Debug, thiserror::Error)]
-pub enum LaunchError {
+pub(crate) enum LaunchError {
     /// The NodePool may not have more.
     #[error(transparent)]
     Limit(#[from] LimitError),
@@ -54,7 +54,7 @@ pub enum LaunchError {
 impl LaunchError {
     /// Who has to know. That the cluster is not what it was when the launch was planned is nobody's
     /// failure: the next plan goes by what it is now.
-    pub fn concern(&self) -> Concern {
+    pub(crate) fn concern(&self) -> Concern {
         match self {
             Self::Limit(_) => Concern::Nobody,
             Self::Field { .. } => Concern::Administrator,
@@ -65,7 +65,7 @@ impl LaunchError {
 
 /// Creates the NodeClaims of a plan; what fails is logged, and planned again while its pods wait.
 /// After `stop` none is begun.
-pub async fn launch_all<P: CloudProvider>(
+pub(crate) async fn launch_all<P: CloudProvider>(
     operator: &Operator<P>,
     launches: &[Launch],
     stop: &CancellationToken,
@@ -94,7 +94,7 @@ pub async fn launch_all<P: CloudProvider>(
 }
 
 /// Creates one NodeClaim, unless its NodePool has used up its limits meanwhile.
-pub async fn create_claim<P: CloudProvider>(
+pub(crate) async fn create_claim<P: CloudProvider>(
     operator: &Operator<P>,
     launch: &Launch,
 ) -> Result<NodeClaim, LaunchError> {
@@ -129,14 +129,14 @@ pub async fn create_claim<P: CloudProvider>(
 }
 
 /// Until when a machine is left alone on which pods are expected from now on.
-pub fn nominated_until<P: CloudProvider>(operator: &Operator<P>) -> jiff::Timestamp {
+pub(crate) fn nominated_until<P: CloudProvider>(operator: &Operator<P>) -> jiff::Timestamp {
     let window =
         (operator.options.batch_max_duration.0 * 2).max(std::time::Duration::from_secs(10));
     operator.now().checked_add(window).unwrap_or(jiff::Timestamp::MAX)
 }
 
 /// Tells pods, and the state, on which machines they are expected.
-pub async fn nominate<P: CloudProvider>(operator: &Operator<P>, nominations: &[Nomination]) {
+pub(crate) async fn nominate<P: CloudProvider>(operator: &Operator<P>, nominations: &[Nomination]) {
     if nominations.is_empty() {
         return;
     }
@@ -273,7 +273,7 @@ fn reason(reason: &LaunchReason) -> &'static str {
 }
 
 /// A disruption reason as metrics label it.
-pub fn lower(reason: DisruptionReason) -> &'static str {
+pub(crate) fn lower(reason: DisruptionReason) -> &'static str {
     match reason {
         DisruptionReason::Empty => "empty",
         DisruptionReason::Drifted => "drifted",

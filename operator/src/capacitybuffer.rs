@@ -33,7 +33,7 @@ const UNLISTED: Duration = Duration::from_secs(1);
 
 /// The virtual pods of a snapshot.
 #[derive(Clone, Debug, Default)]
-pub struct VirtualPods {
+pub(crate) struct VirtualPods {
     /// Their buffers, by their uid.
     buffers: BTreeMap<Arc<str>, ObjectKey>,
     /// What scheduling sees of them, by buffer.
@@ -42,7 +42,7 @@ pub struct VirtualPods {
 
 impl VirtualPods {
     /// Those of a snapshot.
-    pub fn of(snapshot: &Snapshot) -> Self {
+    pub(crate) fn of(snapshot: &Snapshot) -> Self {
         let mut pods = Self::default();
         for pod in &snapshot.pods {
             let Some(buffer) = pod.buffer.as_deref() else { continue };
@@ -55,14 +55,14 @@ impl VirtualPods {
     }
 
     /// Whether the pod with this uid is one of them.
-    pub fn contains(&self, uid: &str) -> bool {
+    pub(crate) fn contains(&self, uid: &str) -> bool {
         self.buffers.contains_key(uid)
     }
 }
 
 /// How the pods of a buffer fared when provisioning was planned last.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// What was planned for.
     pub shape: Arc<PodShape>,
     /// Pods that there is room for, on machines that exist or are on their way.
@@ -80,7 +80,7 @@ impl Outcome {
 
 /// Outcomes by buffer. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Outcomes {
+pub(crate) struct Outcomes {
     by_buffer: Arc<Mutex<BTreeMap<ObjectKey, Outcome>>>,
     /// Buffers to look at.
     queue: WorkQueue<ObjectKey>,
@@ -88,7 +88,7 @@ pub struct Outcomes {
 
 impl Outcomes {
     /// Takes in what was planned.
-    pub fn record(&self, pods: &VirtualPods, plan: &Plan) {
+    pub(crate) fn record(&self, pods: &VirtualPods, plan: &Plan) {
         let planned = pods.shapes.iter().map(|(buffer, shape)| {
             let shape = Arc::clone(shape);
             (buffer.clone(), Outcome { shape, fitting: 0, others: 0 })
@@ -156,7 +156,7 @@ impl<P: CloudProvider> Reconciler for CapacityBuffers<P> {
 }
 
 /// A CapacityBuffer, something that one may refer to, or a ResourceQuota that bounds one.
-pub fn is_about_buffers(touched: &Touched) -> bool {
+pub(crate) fn is_about_buffers(touched: &Touched) -> bool {
     matches!(touched, Touched::Other(kind) if StateKind::BUFFERS.contains(kind))
 }
 

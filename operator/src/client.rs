@@ -8,9 +8,9 @@
 //! proxy that breaks TLS open) the kernel probes the connection instead. Calls have a deadline
 //! beyond that ([`calls`]), for the API server that answers pings and nothing else.
 
-pub mod calls;
+pub(crate) mod calls;
 mod proxy;
-pub mod target;
+pub(crate) mod target;
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ const CONNECTION_WINDOW: u32 = 64 * STREAM_WINDOW;
 
 /// How long is waited for what.
 #[derive(Clone, Copy, Debug)]
-pub struct Deadlines {
+pub(crate) struct Deadlines {
     /// Until a connection is open, TLS included.
     pub connect: Duration,
     /// Until a call is answered, from the moment when it was asked for to the last byte. A watch
@@ -56,7 +56,7 @@ impl Deadlines {
     /// For everything but the lease. Lists get as long as the API server itself allows for a call
     /// (`--request-timeout`, a minute by default); others half of it, which is what a slow webhook
     /// may take at most. A dead connection is noticed after 25 seconds at the latest.
-    pub const API: Self = Self {
+    pub(crate) const API: Self = Self {
         connect: Duration::from_secs(10),
         call: Duration::from_secs(30),
         list: Duration::from_secs(60),
@@ -66,7 +66,7 @@ impl Deadlines {
 
     /// For the lease, which is lost after ten seconds: what does not answer within five is tried
     /// anew, as upstream does, and a dead connection is noticed early enough for another one.
-    pub const LEASE: Self = Self {
+    pub(crate) const LEASE: Self = Self {
         connect: Duration::from_secs(3),
         call: Duration::from_secs(5),
         list: Duration::from_secs(5),
@@ -75,7 +75,7 @@ impl Deadlines {
     };
 
     /// How long a dead connection may stay unnoticed.
-    pub const fn dead_connection(&self) -> Duration {
+    pub(crate) const fn dead_connection(&self) -> Duration {
         self.ping.saturating_add(self.pong)
     }
 }
@@ -85,7 +85,7 @@ impl Deadlines {
 /// Nothing is tried again in silence: to the eviction API 429 means that a PodDisruptionBudget
 /// forbids it, which has to be told, and every controller has a back-off of its own. Fails when the
 /// configuration can't be used: certificates, credentials, the proxy.
-pub fn connect(
+pub(crate) fn connect(
     config: &Config,
     deadlines: Deadlines,
     metrics: &CallMetrics,

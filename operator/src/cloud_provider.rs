@@ -6,7 +6,7 @@
 //! one runs. A provider decides nothing that the planner decides: it is told which instance types
 //! may be launched, and picks among their offerings only as the cloud's own allocation does.
 
-pub mod metered;
+pub(crate) mod metered;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -15,12 +15,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tenon_planner::resources::Resources;
+pub(crate) use tenon_planner::snapshot::RepairPolicy;
 use tenon_planner::snapshot::{Catalog, NodeClassRef};
-pub use tenon_planner::snapshot::{RepairAction, RepairPolicy};
 
 use tenon_crds::labels::LabelRules;
 use tenon_crds::nodeclaim::NodeClaim;
-pub use tenon_state::node_class::NodeClassKind;
+pub(crate) use tenon_state::node_class::NodeClassKind;
 
 use crate::context::Context;
 use crate::state::State;
@@ -30,7 +30,7 @@ use crate::write::Writer;
 
 /// A machine of the cloud, as it is there.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Instance {
+pub(crate) struct Instance {
     /// `status.providerID`, e.g. `aws:///eu-central-1a/i-0123456789abcdef0`.
     pub provider_id: String,
     /// The NodeClaim that it was launched for, as its tags say; `None` when they don't (yet).
@@ -49,7 +49,7 @@ pub struct Instance {
 
 /// The result of a launch: what is merged into the NodeClaim.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Launched {
+pub(crate) struct Launched {
     /// The launched instance.
     pub instance: Instance,
     /// Annotations for the NodeClaim (hash of the NodeClass and its version, …).
@@ -62,7 +62,7 @@ pub struct Launched {
 
 /// One thing that a provider sees to before a Node is registered.
 #[derive(Debug)]
-pub struct Hook {
+pub(crate) struct Hook {
     /// As the condition Registered lists it.
     pub name: &'static str,
     /// How far it is; an error is tried again with back-off.
@@ -71,7 +71,7 @@ pub struct Hook {
 
 /// How far a [`Hook`] is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HookProgress {
+pub(crate) enum HookProgress {
     /// The Node may be registered. These labels became known on the way; they replace the
     /// NodeClaim's.
     Done(BTreeMap<String, String>),
@@ -81,7 +81,7 @@ pub enum HookProgress {
 
 /// What a NodeClass says about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeClassState {
+pub(crate) struct NodeClassState {
     /// Its `Ready` condition: `Ok` when True, else reason and message.
     pub ready: Result<(), (String, String)>,
     /// `Ready` is Unknown rather than False.
@@ -94,7 +94,7 @@ pub struct NodeClassState {
 
 /// Why a call to the cloud failed, by what the caller has to do next.
 #[derive(Debug, thiserror::Error)]
-pub enum CloudError {
+pub(crate) enum CloudError {
     /// The machine does not exist (any more). The normal end of a deletion.
     #[error("no instance {0} exists in the cloud")]
     NotFound(String),
@@ -122,6 +122,10 @@ pub enum CloudError {
     RebootNotSupported,
     /// The cloud refuses to restart the machine, and asking again does not help.
     #[error("{0}")]
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "EC2 only fails for reasons that pass; other clouds refuse")
+    )]
     RebootRefused(String),
     /// Anything else; tried again with back-off.
     #[error("{operation}")]
@@ -135,11 +139,11 @@ pub enum CloudError {
 }
 
 /// Reason of a launch that waits until more is known about its NodeClass.
-pub const READINESS_UNKNOWN: &str = "NodeClassReadinessUnknown";
+pub(crate) const READINESS_UNKNOWN: &str = "NodeClassReadinessUnknown";
 
 impl CloudError {
     /// As metrics label it.
-    pub fn label(&self) -> &'static str {
+    pub(crate) fn label(&self) -> &'static str {
         match self {
             Self::NotFound(_) => "NodeClaimNotFoundError",
             Self::InsufficientCapacity(_) => "InsufficientCapacityError",
@@ -151,7 +155,7 @@ impl CloudError {
     }
 
     /// Who has to know.
-    pub fn concern(&self) -> Concern {
+    pub(crate) fn concern(&self) -> Concern {
         match self {
             Self::NotFound(_) => Concern::Nobody,
             // Capacity comes back, and what a NodeClass lacks is in its conditions.
@@ -165,7 +169,7 @@ impl CloudError {
 }
 
 /// A cloud.
-pub trait CloudProvider: Send + Sync + 'static {
+pub(crate) trait CloudProvider: Send + Sync + 'static {
     /// Label of metrics: `aws`, `kwok`.
     fn name(&self) -> &'static str;
 

@@ -16,7 +16,7 @@ use crate::work::{Concern, Failure};
 /// The API server could not be asked. Nothing may be concluded from that.
 #[derive(Debug, thiserror::Error)]
 #[error("asking the API server for {what}")]
-pub struct ReadError {
+pub(crate) struct ReadError {
     what: String,
     #[source]
     source: Box<kube::Error>,
@@ -44,7 +44,7 @@ fn failed(what: String) -> impl FnOnce(kube::Error) -> ReadError {
 }
 
 /// The Nodes that are the machine of a NodeClaim, which has registered.
-pub async fn nodes_of(client: &Client, claim: &NodeClaim) -> Result<Vec<Node>, ReadError> {
+pub(crate) async fn nodes_of(client: &Client, claim: &NodeClaim) -> Result<Vec<Node>, ReadError> {
     let Some(id) = claim.provider_id() else { return Ok(Vec::new()) };
     let api: Api<Node> = Api::all(client.clone());
     let name = claim.status.as_ref().and_then(|status| status.node_name.as_deref());
@@ -61,7 +61,7 @@ pub async fn nodes_of(client: &Client, claim: &NodeClaim) -> Result<Vec<Node>, R
 }
 
 /// The pods that are bound to a Node.
-pub async fn pods_on(client: &Client, node: &str) -> Result<Vec<Pod>, ReadError> {
+pub(crate) async fn pods_on(client: &Client, node: &str) -> Result<Vec<Pod>, ReadError> {
     let api: Api<Pod> = Api::all(client.clone());
     let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
     let pods = api.list(&params).await.map_err(failed(format!("the pods on node {node}")))?;
@@ -69,7 +69,7 @@ pub async fn pods_on(client: &Client, node: &str) -> Result<Vec<Pod>, ReadError>
 }
 
 /// How many NodeClaims say that a Node is their machine, also those that don't parse.
-pub async fn n_claims_of(client: &Client, node: &Node) -> Result<usize, ReadError> {
+pub(crate) async fn n_claims_of(client: &Client, node: &Node) -> Result<usize, ReadError> {
     let Some(id) = node.provider_id() else { return Ok(0) };
     let api: Api<DynamicObject> =
         Api::all_with(client.clone(), &ApiResource::erase::<NodeClaim>(&()));

@@ -35,7 +35,7 @@ const WORKERS: usize = 10;
 const PACE: Duration = Duration::from_millis(100);
 
 /// Name of the feature gate, as in `--feature-gates`.
-pub const GATE: &str = "PodDeletionCostManagement";
+pub(crate) const GATE: &str = "PodDeletionCostManagement";
 
 /// What a pod is to have.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@
 mod calm;
 mod measure;
 mod moves;
-pub mod queue;
+pub(crate) mod queue;
 mod reboot;
 
 use std::collections::VecDeque;
@@ -56,7 +56,7 @@ const FRESH: Duration = Duration::from_secs(5);
 const CONCURRENCY: usize = 32;
 
 /// Disrupts nodes until `stop`.
-pub async fn run<P: CloudProvider>(
+pub(crate) async fn run<P: CloudProvider>(
     operator: Arc<Operator<P>>,
     commands: Commands,
     mut wake: tokio::sync::watch::Receiver<u64>,
@@ -90,7 +90,7 @@ pub async fn run<P: CloudProvider>(
                     false
                 });
                 if !found {
-                    operator.pauses.note(Source::Disruption, panics(Source::Disruption));
+                    operator.pauses.note(Source::Disruption, Some(panics(Source::Disruption)));
                 }
                 POLL
             }

@@ -9,7 +9,7 @@
 
 mod publisher;
 mod queue;
-pub mod reason;
+pub(crate) mod reason;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -22,16 +22,16 @@ use tenon_planner::plan::PodRef;
 use tenon_state::wire;
 use tokio::sync::Notify;
 
-pub use self::publisher::{BURST, PER_SECOND, Publisher};
+pub(crate) use self::publisher::Publisher;
 use self::queue::{Limits, Queue};
-pub use self::reason::Reason;
+pub(crate) use self::reason::Reason;
 use crate::clock::Clock;
 use crate::metrics::declare::Declared;
 use crate::metrics::exposition::{Exposed, Exposition, Gone, LabelText, Number, Type};
 use crate::text::truncate;
 
 /// How long an event is not repeated, unless it says otherwise.
-pub const DEFAULT_WINDOW: SignedDuration = SignedDuration::from_mins(2);
+pub(crate) const DEFAULT_WINDOW: SignedDuration = SignedDuration::from_mins(2);
 
 /// How much is kept: a Node and its NodeClaim with an obstacle each, at 10,000 nodes, and as many
 /// pods again; at less than a kilobyte each about 40 MB. Writes are attempted over more than a
@@ -278,7 +278,7 @@ impl Exposed for Recorder {
 }
 
 /// A pod as events need it.
-pub fn pod(reference: &PodRef) -> wire::Pod {
+pub(crate) fn pod(reference: &PodRef) -> wire::Pod {
     wire::Pod {
         metadata: kube::core::ObjectMeta {
             name: Some(reference.name.to_string()),

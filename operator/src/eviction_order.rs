@@ -68,7 +68,7 @@ struct Away {
 
 impl EvictionOrder {
     /// These pods, with their classes, are about to be evicted.
-    pub fn expect(&self, pods: impl Iterator<Item = (Arc<str>, u32)>, now: Timestamp) {
+    pub(crate) fn expect(&self, pods: impl Iterator<Item = (Arc<str>, u32)>, now: Timestamp) {
         let until = now.checked_add(LONGEST).unwrap_or(Timestamp::MAX);
         let mut order = self.order.lock();
         order.ahead.retain(|_, ahead| ahead.until > now);
@@ -105,11 +105,6 @@ impl EvictionOrder {
     /// How many pods have not been asked yet.
     pub fn len(&self) -> usize {
         self.order.lock().ahead.len()
-    }
-
-    /// Whether all pods have been asked.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// The API server has agreed to the eviction of a pod. `owner`: [`crate::state::pod::Pod::owner_path`].
@@ -242,7 +237,7 @@ mod tests {
         assert_eq!(held(&order, &["small"], 20_000), [false], "but not for ever");
         assert!(!order.holds("guarded", at(0)));
         order.expect([].into_iter(), at(20_000));
-        assert!(order.is_empty(), "what is over is forgotten with the next command");
+        assert_eq!(order.len(), 0, "what is over is forgotten with the next command");
     }
 
     #[test]

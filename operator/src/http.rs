@@ -42,7 +42,7 @@ pub struct ListenError {
 }
 
 /// Takes a port.
-pub async fn listen(
+pub(crate) async fn listen(
     purpose: &'static str,
     address: IpAddr,
     port: u16,
@@ -53,7 +53,7 @@ pub async fn listen(
 
 /// Answers `/healthz` and `/readyz` until `stop`. Healthy means that no loop is stuck. Ready means
 /// that the CRDs are there and everything was listed once; a standby is ready too.
-pub async fn serve_health(
+pub(crate) async fn serve_health(
     listener: TcpListener,
     state: State,
     liveness: Liveness,
@@ -85,7 +85,11 @@ const SCRAPER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Answers `/metrics` until `stop`. The answer is written while it is read: a large cluster's is
 /// never in memory as a whole.
-pub async fn serve_metrics(listener: TcpListener, metrics: Metrics, stop: CancellationToken) {
+pub(crate) async fn serve_metrics(
+    listener: TcpListener,
+    metrics: Metrics,
+    stop: CancellationToken,
+) {
     let scrapes = Scrapes { metrics, room: Arc::new(Semaphore::new(SCRAPES)), stop: stop.clone() };
     let router = Router::new().route("/metrics", get(scrape)).with_state(scrapes);
     serve("metrics", listener, router, stop).await;
@@ -169,7 +173,7 @@ fn pieces(
 }
 
 /// Answers `/debug/…` until `stop`: the log level, and with `profiles` what the allocator knows.
-pub async fn serve_debug(
+pub(crate) async fn serve_debug(
     listener: TcpListener,
     level: Level,
     profiles: bool,

@@ -39,12 +39,12 @@ use boot::Boot;
 pub use tenon_state::catalog;
 
 /// Prefix of provider ids.
-pub const PROVIDER_ID_PREFIX: &str = "kwok://";
+pub(crate) const PROVIDER_ID_PREFIX: &str = "kwok://";
 
 const KINDS: &[NodeClassKind] = &[node_class::KWOK];
 
 /// Creates Nodes instead of instances, for clusters with kwok.
-pub struct Kwok {
+pub(crate) struct Kwok {
     client: Client,
     types: Arc<[InstanceType]>,
     rules: LabelRules,
@@ -61,7 +61,7 @@ impl std::fmt::Debug for Kwok {
 
 impl Kwok {
     /// The provider with the instance types of a file, or with the generated ones.
-    pub fn new(
+    pub(crate) fn new(
         client: Client,
         instance_types_file: Option<PathBuf>,
     ) -> Result<Self, catalog::CatalogError> {

@@ -55,7 +55,7 @@ pub enum Lost {
 
 /// One replica's part in the election.
 #[derive(Clone, Debug)]
-pub struct Election {
+pub(crate) struct Election {
     api: Api<Lease>,
     name: String,
     identity: String,
@@ -80,7 +80,7 @@ struct Seen {
 
 impl Election {
     /// Takes part as `identity`, in the lease of this name and namespace.
-    pub fn new(
+    pub(crate) fn new(
         client: Client,
         namespace: &str,
         name: String,
@@ -91,7 +91,7 @@ impl Election {
     }
 
     /// Waits until this replica holds the lease.
-    pub async fn acquire(&self) {
+    pub(crate) async fn acquire(&self) {
         let mut seen = None;
         tracing::info!(
             lease = self.name,
@@ -161,7 +161,7 @@ impl Election {
     }
 
     /// Renews the lease for as long as that works.
-    pub async fn hold(&self) -> Lost {
+    pub(crate) async fn hold(&self) -> Lost {
         let mut seen = None;
         let mut renewed = Instant::now();
         loop {
@@ -189,7 +189,7 @@ impl Election {
 
     /// Gives the lease up, so that a standby need not wait until it runs out. Only when all work
     /// has ended.
-    pub async fn release(&self) {
+    pub(crate) async fn release(&self) {
         if tokio::time::timeout(RELEASE_TIMEOUT, self.try_release()).await.is_err() {
             tracing::warn!(lease = self.name, "releasing the lease took too long");
         }

@@ -32,7 +32,7 @@ pub enum Error {
 }
 
 /// What a replica does in its turn.
-pub trait Replica: Sync {
+pub(crate) trait Replica: Sync {
     /// Waits until this replica knows the cluster.
     fn warm_up(&self) -> impl Future<Output = ()> + Send;
 
@@ -53,7 +53,7 @@ enum Ended {
 
 /// Takes part in the election and leads whenever it is won, until `stop`. Without an election the
 /// replica always leads.
-pub async fn run(
+pub(crate) async fn run(
     election: Option<&Election>,
     replica: &impl Replica,
     stop: &CancellationToken,

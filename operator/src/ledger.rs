@@ -21,7 +21,7 @@ const FRESH: Duration = Duration::from_secs(1);
 
 /// Why nothing more may be launched for a NodePool.
 #[derive(Debug, thiserror::Error)]
-pub enum LimitError {
+pub(crate) enum LimitError {
     /// Its limits were reached meanwhile.
     #[error("nodepool {pool} exceeds its limit for {resource}: {used} of {limit} in use")]
     Exceeded {
@@ -41,7 +41,7 @@ pub enum LimitError {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct Ledger {
+pub(crate) struct Ledger {
     sums: Mutex<Option<Sums>>,
 }
 
@@ -56,7 +56,7 @@ struct Sums {
 
 impl Ledger {
     /// Whether a NodePool exists and its machines are within its limits.
-    pub fn within_limits(&self, state: &Cluster, name: &str) -> Result<(), LimitError> {
+    pub(crate) fn within_limits(&self, state: &Cluster, name: &str) -> Result<(), LimitError> {
         let pool = state.pool(name).ok_or_else(|| LimitError::NoPool(name.to_owned()))?;
         let limits = pool.spec.limits.as_ref().filter(|limits| !limits.is_empty());
         let Some(limits) = limits else { return Ok(()) };
@@ -77,7 +77,7 @@ impl Ledger {
     }
 
     /// A NodeClaim was created. What its machine will have shows when it is launched.
-    pub fn created(&self, pool: &str, claim: &str) {
+    pub(crate) fn created(&self, pool: &str, claim: &str) {
         if let Some(sums) = self.sums.lock().as_mut()
             && sums.claims.insert(claim.to_owned())
         {

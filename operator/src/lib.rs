@@ -3,59 +3,59 @@
 //! Data flows one way: watches → [`state`] → Snapshot → planner → Plan → [`actuate`] → Kubernetes
 //! and the cloud. See `docs/src/architecture.md`.
 
-pub mod actuate;
+mod actuate;
 pub mod aws;
-pub mod capacitybuffer;
-pub mod claims;
-pub mod client;
+mod capacitybuffer;
+mod claims;
+mod client;
 pub mod clock;
-pub mod cloud_provider;
-pub mod confirm;
-pub mod context;
-pub(crate) mod controller;
-pub mod deletioncost;
-pub mod disruption;
+mod cloud_provider;
+mod confirm;
+mod context;
+mod controller;
+mod deletioncost;
+mod disruption;
 #[expect(
     clippy::disallowed_methods,
     reason = "events are about objects, and nobody reads them back"
 )]
-pub mod events;
-pub mod eviction_order;
+mod events;
+mod eviction_order;
 pub mod gauges;
-pub mod http;
+mod http;
 #[expect(clippy::disallowed_methods, reason = "the Nodes are the pretended cloud's machines")]
-pub mod kwok;
+mod kwok;
 #[expect(clippy::disallowed_methods, reason = "the Lease is the election's own")]
-pub mod leader;
-pub mod leadership;
-pub mod ledger;
-pub mod liveness;
+mod leader;
+mod leadership;
+mod ledger;
+mod liveness;
 pub mod logging;
 pub mod metrics;
-pub mod node;
-pub mod node_classes;
-pub mod nodeclaim;
-pub mod nodeoverlay;
-pub mod nodepool;
-pub mod nomination;
-pub mod nominations;
-pub mod offers;
-pub mod operator;
+mod node;
+mod node_classes;
+mod nodeclaim;
+mod nodeoverlay;
+mod nodepool;
+mod nomination;
+mod nominations;
+mod offers;
+mod operator;
 pub mod options;
-pub mod pauses;
-pub mod planning;
-pub mod provisioning;
-pub mod quarantine;
+mod pauses;
+mod planning;
+mod provisioning;
+mod quarantine;
 pub mod rbac;
 pub mod run;
-pub mod settling;
+mod settling;
 pub mod state;
-pub mod tasks;
+mod tasks;
 #[cfg(test)]
 mod testing;
 pub mod text;
 pub mod traces;
-pub mod watch;
-pub mod work;
+mod watch;
+mod work;
 #[expect(clippy::disallowed_methods, reason = "the one way to write")]
-pub mod write;
+mod write;

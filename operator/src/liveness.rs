@@ -20,11 +20,11 @@ use tokio::time::Instant;
 
 /// Turns that calculate and write: plans, and whatever is done about one object. A plan takes three
 /// minutes at most, and calls of AWS up to four without an end.
-pub const WORK: Duration = Duration::from_mins(15);
+pub(crate) const WORK: Duration = Duration::from_mins(15);
 
 /// Turns that only pass something on: a change into the state, a page of a list out of the API
 /// server, which has a minute for it.
-pub const PASSING: Duration = Duration::from_mins(5);
+pub(crate) const PASSING: Duration = Duration::from_mins(5);
 
 tokio::task_local! {
     /// The task that this runs in, and the registry that it was handed.
@@ -45,7 +45,7 @@ pub(crate) async fn of_task<T>(
 }
 
 /// Does one turn of the loop that this task runs; it is stuck when nothing happens for `limit`.
-pub async fn turn<T>(limit: Duration, work: impl Future<Output = T>) -> T {
+pub(crate) async fn turn<T>(limit: Duration, work: impl Future<Output = T>) -> T {
     match begin(limit) {
         Some(underway) => CURRENT.scope(Arc::new(underway), work).await,
         None => work.await,
@@ -54,12 +54,12 @@ pub async fn turn<T>(limit: Duration, work: impl Future<Output = T>) -> T {
 
 /// Registers a turn of the loop that this task runs, until the answer is dropped. `None` outside of
 /// a task that was handed a registry.
-pub fn begin(limit: Duration) -> Option<Underway> {
+pub(crate) fn begin(limit: Duration) -> Option<Underway> {
     TASK.try_with(|(name, liveness)| liveness.begin(name, limit)).ok()
 }
 
 /// The turn that this runs in got on.
-pub fn progressed() {
+pub(crate) fn progressed() {
     CURRENT.try_with(|underway| underway.progressed()).ok();
 }
 

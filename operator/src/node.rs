@@ -1,7 +1,7 @@
 //! Nodes: how they end.
 
-pub mod drain;
-pub mod evictions;
-pub mod health;
-pub mod protection;
-pub mod termination;
+pub(crate) mod drain;
+pub(crate) mod evictions;
+pub(crate) mod health;
+pub(crate) mod protection;
+pub(crate) mod termination;

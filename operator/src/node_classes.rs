@@ -25,7 +25,7 @@ const CHANGES: usize = 4096;
 
 /// Objects by name; cluster-scoped kinds only.
 #[derive(Debug)]
-pub struct NodeClasses<K> {
+pub(crate) struct NodeClasses<K> {
     kept: RwLock<Kept<K>>,
     changes: broadcast::Sender<String>,
     synced: tokio::sync::watch::Sender<bool>,
@@ -64,7 +64,7 @@ where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
     /// None is known, and that means nothing yet.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             kept: RwLock::new(Kept { objects: BTreeMap::new(), listing: None }),
             changes: broadcast::Sender::new(CHANGES),
@@ -73,46 +73,46 @@ where
     }
 
     /// An object.
-    pub fn get(&self, name: &str) -> Option<Arc<K>> {
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<K>> {
         self.kept.read().objects.get(name).cloned()
     }
 
     /// All objects, by name.
-    pub fn all(&self) -> Vec<Arc<K>> {
+    pub(crate) fn all(&self) -> Vec<Arc<K>> {
         self.kept.read().objects.values().cloned().collect()
     }
 
     /// Takes it for listed, as the watch does after its first list.
-    pub fn set_synced(&self) {
+    pub(crate) fn set_synced(&self) {
         self.synced.send_replace(true);
     }
 
     /// Names of objects that changed, from now on. One that lags has to look at everything.
-    pub fn changes(&self) -> broadcast::Receiver<String> {
+    pub(crate) fn changes(&self) -> broadcast::Receiver<String> {
         self.changes.subscribe()
     }
 
     /// Waits until the first list was read.
-    pub async fn synced(&self) {
+    pub(crate) async fn synced(&self) {
         // The sender lives in self, so this ends only by the value.
         let mut synced = self.synced.subscribe();
         let _closed = synced.wait_for(|synced| *synced).await;
     }
 
     /// Whether the first list was read: until then an object that is not here may exist.
-    pub fn is_synced(&self) -> bool {
+    pub(crate) fn is_synced(&self) -> bool {
         *self.synced.borrow()
     }
 
     /// Takes in an object, as an event of the watch does. A version that is no news, because it was
     /// written here, is left out.
-    pub fn apply(&self, object: K) {
+    pub(crate) fn apply(&self, object: K) {
         self.put(object, Source::Watch);
     }
 
     /// Takes in what the API server answered to a write, so that the next look sees it, and answers
     /// it. What the watch has already seen go does not come back.
-    pub fn written(&self, object: K) -> Arc<K> {
+    pub(crate) fn written(&self, object: K) -> Arc<K> {
         self.put(object, Source::Own)
     }
 
@@ -145,7 +145,7 @@ where
     }
 
     /// Takes out an object, as the watch does.
-    pub fn delete(&self, name: &str) {
+    pub(crate) fn delete(&self, name: &str) {
         if self.kept.write().objects.remove(name).is_some() {
             let _listeners = self.changes.send(name.to_owned());
         }
@@ -169,7 +169,7 @@ where
     }
 
     /// Keeps them; never returns. `on_change` is called after each change.
-    pub async fn keep(self: Arc<Self>, context: &Context, on_change: impl Fn() + Send) {
+    pub(crate) async fn keep(self: Arc<Self>, context: &Context, on_change: impl Fn() + Send) {
         watch::keep::<K>(context, false, ToStore { store: self, on_change }).await;
     }
 }

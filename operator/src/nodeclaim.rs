@@ -1,12 +1,12 @@
 //! NodeClaims: from the request for a machine to its end.
 
-pub mod consistency;
-pub mod disruption;
-pub mod expiration;
-pub mod garbage_collection;
-pub mod lifecycle;
+pub(crate) mod consistency;
+pub(crate) mod disruption;
+pub(crate) mod expiration;
+pub(crate) mod garbage_collection;
+pub(crate) mod lifecycle;
 mod pod_events;
-pub mod reboot;
+pub(crate) mod reboot;
 
 use crate::controller::Affected;
 use crate::state::change::Touched;

@@ -1,7 +1,7 @@
 //! NodePools: whether they can be used, their hash, and what their machines have together.
 
-pub mod counter;
-pub mod registration;
+pub(crate) mod counter;
+pub(crate) mod registration;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -107,7 +107,7 @@ async fn reconcile<P: CloudProvider>(
     judge_validation(&mut set, &problems);
     judge_class(&mut set, class.as_ref());
     let observed = class.as_ref().map(|class| class.generation);
-    if health.is_stale(&set, subject.generation, status.node_class_observed_generation, observed) {
+    if Health::is_stale(&set, subject.generation, status.node_class_observed_generation, observed) {
         set.set_unknown(
             NODE_REGISTRATION_HEALTHY,
             "AwaitingReconciliation",

@@ -65,7 +65,7 @@ const BEHIND: Duration = Duration::from_millis(20);
 const OPEN: Duration = Duration::from_secs(2);
 
 /// Nominates pods until `stop`, where the cluster knows that and the options ask for it.
-pub async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: CancellationToken) {
+pub(crate) async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: CancellationToken) {
     if !operator.options.nominate_pods {
         return stop.cancelled().await;
     }

@@ -22,7 +22,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Nodes that want to open, and whether pods are nominated at all.
 #[derive(Debug, Default)]
-pub struct Nominations {
+pub(crate) struct Nominations {
     pub(crate) on: AtomicBool,
     pub(crate) requests: Mutex<Vec<Request>>,
     pub(crate) wake: Notify,
@@ -42,14 +42,14 @@ pub(crate) struct Request {
 
 /// A Node may open now. To be dropped when it has.
 #[derive(Debug)]
-pub struct Turn(
+pub(crate) struct Turn(
     #[expect(dead_code, reason = "what is counted is that it is there")] pub(crate) mpsc::Sender<()>,
 );
 
 impl Nominations {
     /// Whether pods are nominated, as far as the options, the cluster's version and the operator's
     /// permissions go.
-    pub fn are_on(&self) -> bool {
+    pub(crate) fn are_on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
     }
 
@@ -57,7 +57,7 @@ impl Nominations {
     ///
     /// Not where something else than its readiness opens it: a device plugin, say, is a pod that
     /// has to run there first.
-    pub fn hold(&self, state: &State, claim: &NodeClaim) -> bool {
+    pub(crate) fn hold(&self, state: &State, claim: &NodeClaim) -> bool {
         const BASIC: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pods"];
         let requests = &claim.spec.resources.requests;
         self.on.load(Ordering::Relaxed)
@@ -68,7 +68,7 @@ impl Nominations {
 
     /// Waits until the pods that were planned onto a NodeClaim are nominated to its Node, which
     /// nothing but [`labels::NOT_NOMINATED_TAINT`] keeps closed.
-    pub async fn turn(&self, state: &State, claim: &NodeClaim, node: &Node) -> Option<Turn> {
+    pub(crate) async fn turn(&self, state: &State, claim: &NodeClaim, node: &Node) -> Option<Turn> {
         let claim = name(&claim.metadata);
         if !self.on.load(Ordering::Relaxed) || !expects_pods(&state.read(), &claim) {
             return None;

@@ -16,7 +16,7 @@ use crate::state::snapshot::class_of;
 /// NodePools, what can be launched for them, and the NodeOverlays, at one moment. What follows from
 /// them takes long enough to be asked for with [`crate::tasks::blocking`].
 #[derive(Debug)]
-pub struct Offers {
+pub(crate) struct Offers {
     version: Version,
     snapshot: Snapshot,
     conflicts: OnceLock<Vec<(String, String)>>,
@@ -26,13 +26,13 @@ pub struct Offers {
 
 impl Offers {
     /// The overlays that are in conflict, each with the name of the other.
-    pub fn conflicts(&self) -> &[(String, String)] {
+    pub(crate) fn conflicts(&self) -> &[(String, String)] {
         self.conflicts.get_or_init(|| overlays::conflicts(&self.snapshot))
     }
 
     /// What can be launched for a NodePool, with the overlays; nothing where the pool is not known
     /// or has no catalog.
-    pub fn catalog(&self, node_pool: &str) -> Option<Arc<Catalog>> {
+    pub(crate) fn catalog(&self, node_pool: &str) -> Option<Arc<Catalog>> {
         // Whoever asks for the same meanwhile waits for it, instead of computing it as well.
         let mut catalogs = self.catalogs.lock();
         if let Some(known) = catalogs.get(node_pool) {
@@ -46,13 +46,13 @@ impl Offers {
 
 /// The newest [`Offers`].
 #[derive(Debug, Default)]
-pub struct LatestOffers {
+pub(crate) struct LatestOffers {
     latest: Mutex<Option<Arc<Offers>>>,
 }
 
 impl LatestOffers {
     /// Those of this moment: the ones that are known, unless something has changed.
-    pub fn at(
+    pub(crate) fn at(
         &self,
         state: &Cluster,
         catalog: &impl Fn(&NodeClassRef) -> Option<Arc<Catalog>>,

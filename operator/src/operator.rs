@@ -26,7 +26,7 @@ use crate::tasks::blocking;
 use crate::write::Writer;
 
 /// The operator's parts, for its controllers.
-pub struct Operator<P> {
+pub(crate) struct Operator<P> {
     /// Client, clock, events, metrics.
     pub context: Context,
     /// What the cluster looks like.
@@ -64,18 +64,19 @@ impl<P> std::fmt::Debug for Operator<P> {
 impl<P: CloudProvider> Operator<P> {
     /// What provisioning has to know of the options now: whether pods are nominated shows only once
     /// the API server has told its version.
-    pub fn provisioning_policy(&self) -> Policy {
+    pub(crate) fn provisioning_policy(&self) -> Policy {
         let nominations = self.policy.nominations && self.nominations.are_on();
         Policy { nominations, ..self.policy.clone() }
     }
 
     /// The planner's input at this moment.
-    pub fn snapshot(&self) -> Snapshot {
+    #[cfg(test)]
+    pub(crate) fn snapshot(&self) -> Snapshot {
         self.snapshot_for(Work::All, |_| true)
     }
 
     /// The same for this work, with these NodePools only.
-    pub fn snapshot_for(&self, work: Work, counts: impl Fn(&str) -> bool) -> Snapshot {
+    pub(crate) fn snapshot_for(&self, work: Work, counts: impl Fn(&str) -> bool) -> Snapshot {
         let mut snapshot = self.snapshot_of(work, counts);
         if self.options.legacy_node_repair {
             // Sick nodes are the business of `node::health` then.
@@ -86,7 +87,7 @@ impl<P: CloudProvider> Operator<P> {
     }
 
     /// The same with what makes machines sick, whoever repairs them.
-    pub fn snapshot_with_health(&self) -> Snapshot {
+    pub(crate) fn snapshot_with_health(&self) -> Snapshot {
         self.snapshot_of(Work::All, |_| true)
     }
 
@@ -99,13 +100,13 @@ impl<P: CloudProvider> Operator<P> {
     }
 
     /// The feature gate `NodeOverlay`.
-    pub fn overlays_count(&self) -> bool {
+    pub(crate) fn overlays_count(&self) -> bool {
         self.options.feature_gates.is_on("NodeOverlay")
     }
 
     /// What can be launched for a NodeClaim where NodeOverlays change that; nothing where the
     /// provider knows all.
-    pub async fn overlaid(&self, claim: &NodeClaim) -> Option<Arc<Catalog>> {
+    pub(crate) async fn overlaid(&self, claim: &NodeClaim) -> Option<Arc<Catalog>> {
         if !self.overlays_count() {
             return None;
         }
@@ -121,7 +122,7 @@ impl<P: CloudProvider> Operator<P> {
     }
 
     /// What NodeOverlays are about at this moment.
-    pub fn offers(&self, state: &Cluster) -> Arc<Offers> {
+    pub(crate) fn offers(&self, state: &Cluster) -> Arc<Offers> {
         let catalog = |class: &NodeClassRef| self.cloud.catalog(class).ok();
         self.offers.at(state, &catalog, self.now())
     }
@@ -136,12 +137,12 @@ impl<P: CloudProvider> Operator<P> {
     }
 
     /// The current time, by the operator's [`Clock`](crate::clock::Clock).
-    pub fn now(&self) -> jiff::Timestamp {
+    pub(crate) fn now(&self) -> jiff::Timestamp {
         self.context.clock.now()
     }
 
     /// A NodeClass as the provider names it.
-    pub fn class(reference: &tenon_crds::NodeClassReference) -> NodeClassRef {
+    pub(crate) fn class(reference: &tenon_crds::NodeClassReference) -> NodeClassRef {
         class_of(reference)
     }
 }

@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const REVIEW: Duration = Duration::from_mins(1);
 /// So old is a pause when there is an event about it: a NodePool that was just created is not ready
 /// for a moment.
-pub const TOLD_AFTER: Duration = Duration::from_secs(15);
+pub(crate) const TOLD_AFTER: Duration = Duration::from_secs(15);
 /// The event about one pause is not repeated.
 const ONCE: jiff::SignedDuration = jiff::SignedDuration::from_hours(24);
 /// Reason while a kind was not listed yet.
@@ -40,7 +40,7 @@ const NAMED: usize = 3;
 
 /// Why planning is paused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Why {
+pub(crate) struct Why {
     /// Reason of the condition.
     pub reason: &'static str,
     /// What to know and what to do, for people.
@@ -49,7 +49,7 @@ pub struct Why {
 
 /// What can hold up planning for all NodePools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Source {
+pub(crate) enum Source {
     /// The cluster is not completely known.
     State,
     /// Plans for waiting pods can't be made.
@@ -60,7 +60,7 @@ pub enum Source {
 
 /// What holds up planning for all NodePools at this moment. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Pauses(Arc<watch::Sender<BTreeMap<Source, Why>>>);
+pub(crate) struct Pauses(Arc<watch::Sender<BTreeMap<Source, Why>>>);
 
 impl Default for Pauses {
     fn default() -> Self {
@@ -70,7 +70,7 @@ impl Default for Pauses {
 
 impl Pauses {
     /// Notes why `source` holds planning up, or that it does not.
-    pub fn note(&self, source: Source, why: Option<Why>) {
+    pub(crate) fn note(&self, source: Source, why: Option<Why>) {
         self.0.send_if_modified(|known| {
             let before = known.get(&source);
             if before == why.as_ref() {
@@ -92,18 +92,18 @@ impl Pauses {
     }
 
     /// Why planning is paused for all NodePools: what has to end first comes first.
-    pub fn why(&self) -> Option<Why> {
+    pub(crate) fn why(&self) -> Option<Why> {
         self.0.borrow().values().next().cloned()
     }
 
     /// Hears of every change.
-    pub fn changes(&self) -> watch::Receiver<BTreeMap<Source, Why>> {
+    pub(crate) fn changes(&self) -> watch::Receiver<BTreeMap<Source, Why>> {
         self.0.subscribe()
     }
 }
 
 /// Notes when the state stays incomplete; does not end.
-pub async fn watch_state(state: &State, pauses: &Pauses) {
+pub(crate) async fn watch_state(state: &State, pauses: &Pauses) {
     loop {
         state.incomplete().await;
         if tokio::time::timeout(PATIENCE, state.synced()).await.is_ok() {
@@ -122,7 +122,7 @@ pub async fn watch_state(state: &State, pauses: &Pauses) {
 
 /// Why planning is still paused by the condition that a former leader left behind, whether or not
 /// this one has waited long enough to say so by itself.
-pub fn inherited(conditions: &[Condition], cluster: &Cluster) -> Option<Why> {
+pub(crate) fn inherited(conditions: &[Condition], cluster: &Cluster) -> Option<Why> {
     let paused = active(conditions).filter(|it| it.status == ConditionStatus::False)?;
     let by_state = [UNLISTED, LAUNCHING].contains(&paused.reason.as_str());
     by_state.then(|| incomplete(cluster)).flatten()
@@ -168,7 +168,7 @@ fn describe_launch(claim: &NodeClaim) -> String {
 }
 
 /// A planner that panics whatever it is given.
-pub fn panics(source: Source) -> Option<Why> {
+pub(crate) fn panics(source: Source) -> Why {
     let what = match source {
         Source::Disruption => "for nodes that may be removed",
         Source::State | Source::Provisioning => "for pending pods",
@@ -177,12 +177,12 @@ pub fn panics(source: Source) -> Option<Why> {
         "a defect of the operator: planning {what} panics. It is retried; please report it with \
          the operator's log and the output of: tenon simulate --live --save snapshot.json"
     );
-    Some(Why { reason: "PlannerPanics", message })
+    Why { reason: "PlannerPanics", message }
 }
 
 /// What is found about one NodePool.
 #[derive(Clone, Debug, Default)]
-pub struct Found {
+pub(crate) struct Found {
     /// What holds up planning for all NodePools.
     pub everywhere: Option<Why>,
     /// Why the instance types of its NodeClass are not known.
@@ -192,7 +192,7 @@ pub struct Found {
 }
 
 /// Sets the condition `PlanningActive`, the others being set.
-pub fn judge(set: &mut Conditions<'_>, found: &Found) {
+pub(crate) fn judge(set: &mut Conditions<'_>, found: &Found) {
     let type_ = PLANNING_ACTIVE;
     let root = set.root().filter(|root| root.status != ConditionStatus::True);
     if let Some(root) = root.map(|root| root.message.clone()) {
@@ -225,7 +225,7 @@ fn lasted(condition: &Condition, now: Timestamp) -> Duration {
 
 /// What is to be said after the conditions of a NodePool went from `before` to those that it has,
 /// and when to look again because there will be something.
-pub fn news(
+pub(crate) fn news(
     before: &[Condition],
     pool: &NodePool,
     now: Timestamp,

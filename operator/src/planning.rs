@@ -6,7 +6,7 @@
 //! panic are left out for a while ([`quarantine`], [`pools`]), so that the others are planned for.
 //! What holds planning up is told on the NodePools ([`pauses`]).
 
-pub mod pools;
+pub(crate) mod pools;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,11 +24,11 @@ use crate::tasks::{self, Panicked, blocking};
 use crate::traces::{number, span};
 
 /// So long it is searched what makes the planner panic.
-pub const SEARCH: Duration = Duration::from_mins(5);
+pub(crate) const SEARCH: Duration = Duration::from_mins(5);
 
 /// Says when planning has to end: its time is over, or the operator is told to stop.
 #[derive(Clone, Debug)]
-pub struct Until {
+pub(crate) struct Until {
     clock: Clock,
     end: Timestamp,
     stop: CancellationToken,
@@ -36,7 +36,7 @@ pub struct Until {
 
 impl Until {
     /// After so much time, or with `stop`.
-    pub fn new(clock: Clock, time: Duration, stop: &CancellationToken) -> Self {
+    pub(crate) fn new(clock: Clock, time: Duration, stop: &CancellationToken) -> Self {
         let now = clock.now();
         let end = now.checked_add(time).unwrap_or(Timestamp::MAX);
         Self { clock, end, stop: stop.clone() }
@@ -51,7 +51,7 @@ impl Cancel for Until {
 
 /// Does heavy work. `None` as soon as `stop` says so, whatever came of the work, or when the
 /// runtime is going away. A panic goes on in the caller.
-pub async fn unless_stopped<T: Send + 'static>(
+pub(crate) async fn unless_stopped<T: Send + 'static>(
     stop: &CancellationToken,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
@@ -61,7 +61,7 @@ pub async fn unless_stopped<T: Send + 'static>(
 }
 
 /// Plans on a snapshot of this moment; `None` as [`unless_stopped`].
-pub async fn on_snapshot<P: CloudProvider, T: Send + 'static>(
+pub(crate) async fn on_snapshot<P: CloudProvider, T: Send + 'static>(
     operator: &Arc<Operator<P>>,
     stop: &CancellationToken,
     work: impl FnOnce(&Operator<P>, Snapshot) -> T + Send + 'static,
@@ -70,7 +70,7 @@ pub async fn on_snapshot<P: CloudProvider, T: Send + 'static>(
 }
 
 /// The same without the NodePools that are left out of some work.
-pub async fn on_snapshot_for<P: CloudProvider, T: Send + 'static>(
+pub(crate) async fn on_snapshot_for<P: CloudProvider, T: Send + 'static>(
     purpose: Work,
     operator: &Arc<Operator<P>>,
     stop: &CancellationToken,
@@ -88,7 +88,7 @@ pub async fn on_snapshot_for<P: CloudProvider, T: Send + 'static>(
 }
 
 /// Says that a pass panicked. The panic itself was logged where it happened, and is counted.
-pub fn tell(panicked: &Panicked) {
+pub(crate) fn tell(panicked: &Panicked) {
     tracing::error!(
         controller = tasks::current(),
         error = %panicked,

@@ -8,8 +8,8 @@
 //! on the way is lost. When the planner panics, the pods that make it panic are found and left out
 //! for a while.
 
-pub mod batcher;
-pub mod replicas;
+pub(crate) mod batcher;
+pub(crate) mod replicas;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
@@ -59,7 +59,7 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 /// Plans for waiting pods until `stop`.
 ///
 /// `wake` is told when waiting pods may fit now, e.g. because a catalog changed.
-pub async fn run<P: CloudProvider>(
+pub(crate) async fn run<P: CloudProvider>(
     operator: Arc<Operator<P>>,
     buffers: Outcomes,
     mut wake: watch::Receiver<u64>,
@@ -188,7 +188,9 @@ async fn batches<P: CloudProvider>(
                     if isolated(set_aside(operator, again, stop, &panicked)).await == Ok(true) {
                         retrigger(operator, batcher);
                     } else {
-                        operator.pauses.note(Source::Provisioning, panics(Source::Provisioning));
+                        operator
+                            .pauses
+                            .note(Source::Provisioning, Some(panics(Source::Provisioning)));
                     }
                     return Some(());
                 }

@@ -16,18 +16,18 @@ use tenon_planner::snapshot::{Placement, Pod, PodShape};
 
 /// So long they are left out before they are tried again: what makes the planner panic may be
 /// something else that has gone meanwhile.
-pub const PERIOD: SignedDuration = SignedDuration::from_mins(10);
+pub(crate) const PERIOD: SignedDuration = SignedDuration::from_mins(10);
 
 /// Shapes of pods, and NodePools, that are not planned for now. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Quarantine {
+pub(crate) struct Quarantine {
     shapes: Arc<Mutex<Vec<LeftOut>>>,
     node_pools: Arc<Mutex<BTreeMap<(Work, String), Timestamp>>>,
 }
 
 /// What a NodePool is left out of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Work {
+pub(crate) enum Work {
     /// Everything: nothing is launched for it, and its nodes are left alone.
     All,
     /// Its nodes are left alone, and pods still get machines of it.
@@ -41,17 +41,17 @@ type LeftOut = (Arc<PodShape>, Timestamp);
 
 impl Quarantine {
     /// Leaves pods of a shape out until then.
-    pub fn add(&self, shape: Arc<PodShape>, until: Timestamp) {
+    pub(crate) fn add(&self, shape: Arc<PodShape>, until: Timestamp) {
         self.shapes.lock().push((shape, until));
     }
 
     /// Leaves a NodePool out until then.
-    pub fn add_node_pool(&self, work: Work, name: String, until: Timestamp) {
+    pub(crate) fn add_node_pool(&self, work: Work, name: String, until: Timestamp) {
         self.node_pools.lock().insert((work, name), until);
     }
 
     /// The NodePools that are left out of this, and those that are left out of everything.
-    pub fn node_pools(&self, work: Work, now: Timestamp) -> BTreeSet<String> {
+    pub(crate) fn node_pools(&self, work: Work, now: Timestamp) -> BTreeSet<String> {
         let mut left_out = self.node_pools.lock();
         left_out.retain(|_, until| *until > now);
         let matching = left_out.keys().filter(|(of, _)| *of == Work::All || *of == work);
@@ -59,12 +59,12 @@ impl Quarantine {
     }
 
     /// Until when pods are left out; `None` when none are.
-    pub fn until(&self, now: Timestamp) -> Option<Timestamp> {
+    pub(crate) fn until(&self, now: Timestamp) -> Option<Timestamp> {
         self.shapes.lock().iter().map(|&(_, until)| until).filter(|until| *until > now).max()
     }
 
     /// Takes the pods that are left out from those that wait for a place.
-    pub fn apply(&self, snapshot: &mut Snapshot, now: Timestamp) {
+    pub(crate) fn apply(&self, snapshot: &mut Snapshot, now: Timestamp) {
         let mut bad = self.shapes.lock();
         bad.retain(|(_, until)| *until > now);
         if bad.is_empty() {
@@ -88,13 +88,13 @@ fn hide(snapshot: &mut Snapshot, is_hidden: impl Fn(u32) -> bool) {
 }
 
 /// Whether a pod waits for a place.
-pub fn waits(pod: &Pod) -> bool {
+pub(crate) fn waits(pod: &Pod) -> bool {
     pod.placement == Placement::Unschedulable
 }
 
 /// The shapes of waiting pods, as indices into [`Snapshot::shapes`], without which planning gets
 /// through. `None` when it does not even without any.
-pub fn culprits(
+pub(crate) fn culprits(
     snapshot: &Snapshot,
     gets_through: impl Fn(&Snapshot) -> bool,
     give_up: impl Fn() -> bool,
@@ -114,7 +114,7 @@ pub fn culprits(
 /// Halves what fails until single ones are left, each tried together with all that was found good,
 /// so that what is left is known to get through as a whole: `2 k log n` attempts for `k` bad ones
 /// of `n`. When `give_up` says so the rest counts as bad.
-pub fn search<T: Ord + Clone>(
+pub(crate) fn search<T: Ord + Clone>(
     all: BTreeSet<T>,
     gets_through: impl Fn(&BTreeSet<T>) -> bool,
     give_up: impl Fn() -> bool,

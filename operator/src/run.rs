@@ -405,7 +405,7 @@ fn identity(options: &CoreOptions) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cloud_provider::RepairAction;
+    use tenon_planner::snapshot::RepairAction;
 
     #[tokio::test(start_paused = true)]
     async fn who_waits_for_the_first_lists_says_what_is_missing() {

@@ -45,12 +45,12 @@ pub struct Observer {
 
 /// Who observes the task that this runs in; `None` outside of [`Tasks`], and of those that nobody
 /// observes.
-pub fn observer() -> Option<Observer> {
+pub(crate) fn observer() -> Option<Observer> {
     TASK.try_with(|task| task.observer.clone()).ok().flatten()
 }
 
 /// The name of the task that this runs in; empty outside of [`Tasks`].
-pub fn current() -> &'static str {
+pub(crate) fn current() -> &'static str {
     TASK.try_with(|task| task.name).unwrap_or_default()
 }
 
@@ -59,7 +59,7 @@ pub fn current() -> &'static str {
 /// The first task that ends while it was not told to stop ends all of them: a controller that has
 /// lost one of its loops is worse than one that restarts.
 #[derive(Debug)]
-pub struct Tasks {
+pub(crate) struct Tasks {
     set: JoinSet<&'static str>,
     stop: CancellationToken,
     observer: Option<Observer>,
@@ -67,31 +67,35 @@ pub struct Tasks {
 
 impl Tasks {
     /// An empty set that stops when `stop` is cancelled.
-    pub fn new(stop: CancellationToken) -> Self {
+    pub(crate) fn new(stop: CancellationToken) -> Self {
         Self { set: JoinSet::new(), stop, observer: None }
     }
 
     /// Tells `observer` what the tasks do that are spawned from now on.
     #[must_use]
-    pub fn observed(mut self, observer: Observer) -> Self {
+    pub(crate) fn observed(mut self, observer: Observer) -> Self {
         self.observe(observer);
         self
     }
 
     /// [`Self::observed`] for tasks that somebody else has made.
-    pub fn observe(&mut self, observer: Observer) {
+    pub(crate) fn observe(&mut self, observer: Observer) {
         self.observer = Some(observer);
     }
 
     /// The token that tells the tasks to stop.
-    pub fn stop_token(&self) -> &CancellationToken {
+    pub(crate) fn stop_token(&self) -> &CancellationToken {
         &self.stop
     }
 
     /// Spawns a task that runs until the token is cancelled; it is dropped at its next await then.
     /// A task that has something to finish on shutdown takes a clone of [`Self::stop_token`] and is
     /// spawned with [`Self::spawn_graceful`].
-    pub fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn spawn(
+        &mut self,
+        name: &'static str,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
         let stop = self.stop.clone();
         self.spawn_graceful(name, async move {
             stop.run_until_cancelled(task).await;
@@ -99,7 +103,7 @@ impl Tasks {
     }
 
     /// Spawns a task that watches [`Self::stop_token`] itself.
-    pub fn spawn_graceful(
+    pub(crate) fn spawn_graceful(
         &mut self,
         name: &'static str,
         task: impl Future<Output = ()> + Send + 'static,
@@ -117,14 +121,14 @@ impl Tasks {
     }
 
     /// Ends all tasks where they stand, and waits until they are gone: each at its next await.
-    pub async fn abort(&mut self) {
+    pub(crate) async fn abort(&mut self) {
         self.stop.cancel();
         self.set.shutdown().await;
     }
 
     /// Waits until all tasks have ended. When one ends or panics before the token was cancelled,
     /// cancels it and returns that task's name.
-    pub async fn join(&mut self) -> Result<(), TaskEnded> {
+    pub(crate) async fn join(&mut self) -> Result<(), TaskEnded> {
         let first = self.supervise().await;
         while self.set.join_next().await.is_some() {}
         first
@@ -133,7 +137,7 @@ impl Tasks {
     /// Waits until a task ends or panics before the token was cancelled: cancels it, and returns
     /// that task's name while the others still stop. `Ok` when all have ended because they were
     /// told to.
-    pub async fn supervise(&mut self) -> Result<(), TaskEnded> {
+    pub(crate) async fn supervise(&mut self) -> Result<(), TaskEnded> {
         while let Some(ended) = self.set.join_next().await {
             if self.stop.is_cancelled() {
                 continue;
@@ -150,7 +154,7 @@ impl Tasks {
 
 /// The tasks of a task: they bear its name, run on any thread, and are gone when it is.
 #[derive(Debug)]
-pub struct Subtasks<T> {
+pub(crate) struct Subtasks<T> {
     set: JoinSet<T>,
 }
 
@@ -162,24 +166,24 @@ impl<T> Default for Subtasks<T> {
 
 impl<T: Send + 'static> Subtasks<T> {
     /// How many have not been taken by [`Self::next`] yet.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.set.len()
     }
 
     /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.set.is_empty()
     }
 
     /// Spawns one.
-    pub fn spawn(&mut self, work: impl Future<Output = T> + Send + 'static) {
+    pub(crate) fn spawn(&mut self, work: impl Future<Output = T> + Send + 'static) {
         let own = TASK.try_with(Task::clone).unwrap_or_default();
         let work = own.clone().watch(work);
         self.set.spawn(TASK.scope(own, work).in_current_span());
     }
 
     /// What the next one that ends comes to; `None` when there are none. A panic goes on here.
-    pub async fn next(&mut self) -> Option<T> {
+    pub(crate) async fn next(&mut self) -> Option<T> {
         loop {
             match self.set.join_next().await? {
                 Ok(result) => return Some(result),
@@ -195,7 +199,7 @@ impl<T: Send + 'static> Subtasks<T> {
 /// about. Where it happened the log says already ([`crate::logging::start`]).
 ///
 /// What the work shares with others has to be whole at each step: locks are released, not poisoned.
-pub async fn isolated<T>(work: impl Future<Output = T>) -> Result<T, Panicked> {
+pub(crate) async fn isolated<T>(work: impl Future<Output = T>) -> Result<T, Panicked> {
     AssertUnwindSafe(work).catch_unwind().await.map_err(|payload| {
         TASK.try_with(|task| {
             if let Some(observer) = &task.observer {
@@ -210,13 +214,13 @@ pub async fn isolated<T>(work: impl Future<Output = T>) -> Result<T, Panicked> {
 /// Work panicked: a defect of the program, met by certain data.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("panicked: {message}")]
-pub struct Panicked {
+pub(crate) struct Panicked {
     message: String,
 }
 
 impl Panicked {
     /// From what a panic carries.
-    pub fn new(payload: &(dyn Any + Send)) -> Self {
+    pub(crate) fn new(payload: &(dyn Any + Send)) -> Self {
         let text = payload.downcast_ref::<&str>().copied();
         let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
         Self { message: text.unwrap_or("without a message").to_owned() }
@@ -225,7 +229,9 @@ impl Panicked {
 
 /// Does heavy work where it holds nobody up; `None` when the runtime is going away. A panic goes on
 /// in the caller.
-pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
     let ended = tokio::task::spawn_blocking(work).await;
     liveness::progressed();
     match ended {

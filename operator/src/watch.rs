@@ -5,8 +5,8 @@
 //! list are found by comparing names, once the list is complete. An object that does not parse is
 //! skipped loudly (log, event, metric), the others of its kind go on.
 
-pub use tenon_state::change::Watched;
-pub use tenon_state::wire;
+pub(crate) use tenon_state::change::Watched;
+pub(crate) use tenon_state::wire;
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -32,7 +32,7 @@ use tenon_state::guarded::{Guarded, Invalid};
 const BACKOFF: Backoff = Backoff { min: Duration::from_millis(800), max: Duration::from_secs(30) };
 
 /// Starts the watches of these kinds.
-pub fn start(
+pub(crate) fn start(
     context: &Context,
     changes: &mpsc::Sender<Update>,
     kinds: &BTreeSet<Kind>,
@@ -69,7 +69,7 @@ pub fn start(
 
 /// Whether the API server serves devices and claims (`resource.k8s.io/v1`, from Kubernetes 1.34).
 /// One that does not answer is taken to serve them: the watches try until it does.
-pub async fn serves_devices(client: &Client) -> bool {
+pub(crate) async fn serves_devices(client: &Client) -> bool {
     let found = client.list_api_group_resources("resource.k8s.io/v1").await;
     !matches!(found, Err(kube::Error::Api(status)) if status.code == 404)
 }
@@ -92,7 +92,7 @@ impl Watches<'_> {
 
 /// What a watch sees of a kind.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Seen<K> {
+pub(crate) enum Seen<K> {
     /// A list begins.
     ListBegan,
     /// An object of the list.
@@ -106,7 +106,7 @@ pub enum Seen<K> {
 }
 
 /// Who takes what a watch sees.
-pub trait Sink<K>: Send {
+pub(crate) trait Sink<K>: Send {
     /// Takes it; false when nothing is taken any more.
     fn take(&mut self, seen: Seen<K>) -> impl Future<Output = bool> + Send;
 }
@@ -133,7 +133,7 @@ async fn watch<K: Watched>(context: Context, changes: mpsc::Sender<Update>) {
 }
 
 /// Watches one kind, whose CRD may be missing, until `sink` takes nothing any more.
-pub async fn keep<K>(context: &Context, may_be_missing: bool, sink: impl Sink<K>)
+pub(crate) async fn keep<K>(context: &Context, may_be_missing: bool, sink: impl Sink<K>)
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {

@@ -28,7 +28,7 @@ use crate::traces::{fail, span};
 
 /// When a key is looked at again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub(crate) enum Action {
     /// When something changes.
     Wait,
     /// After this time, or when something changes.
@@ -38,7 +38,7 @@ pub enum Action {
 impl Action {
     /// The earlier of the two.
     #[must_use]
-    pub fn min(self, other: Self) -> Self {
+    pub(crate) fn min(self, other: Self) -> Self {
         match (self, other) {
             (Self::Wait, action) | (action, Self::Wait) => action,
             (Self::After(a), Self::After(b)) => Self::After(a.min(b)),
@@ -48,7 +48,7 @@ impl Action {
 
 /// How long a key whose work failed rests: `min`, doubled with each further failure, at most `max`.
 #[derive(Clone, Copy, Debug)]
-pub struct Backoff {
+pub(crate) struct Backoff {
     /// After the first failure.
     pub min: Duration,
     /// At most.
@@ -57,13 +57,13 @@ pub struct Backoff {
 
 impl Backoff {
     /// The rest after so many failures in a row.
-    pub fn delay(self, failures: u32) -> Duration {
+    pub(crate) fn delay(self, failures: u32) -> Duration {
         self.min.saturating_mul(1 << failures.saturating_sub(1).min(20)).min(self.max)
     }
 }
 
 /// An error of a reconciler.
-pub trait Failure: std::error::Error + 'static {
+pub(crate) trait Failure: std::error::Error + 'static {
     /// Which operation failed: label of a metric.
     fn category(&self) -> &'static str;
 
@@ -107,7 +107,7 @@ pub(crate) use log_concern;
 
 /// Keys to work on. Clones share them.
 #[derive(Clone, Debug)]
-pub struct WorkQueue<K: Ord> {
+pub(crate) struct WorkQueue<K: Ord> {
     shared: Arc<Shared<K>>,
 }
 
@@ -157,24 +157,24 @@ impl<K: Ord + Clone + Debug + Send + 'static> Default for WorkQueue<K> {
 
 impl<K: Ord + Clone + Debug + Send + 'static> WorkQueue<K> {
     /// An empty queue.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { shared: Arc::new(Shared { queue: Mutex::default(), changed: Notify::new() }) }
     }
 
     /// Works on the key as soon as possible.
-    pub fn add(&self, key: K) {
+    pub(crate) fn add(&self, key: K) {
         self.shared.queue.lock().add(key);
         self.shared.changed.notify_one();
     }
 
     /// Works on the key after `delay`, or earlier if it is asked for earlier.
-    pub fn add_after(&self, key: K, delay: Duration) {
+    pub(crate) fn add_after(&self, key: K, delay: Duration) {
         self.shared.queue.lock().add_at(key, Instant::now() + delay);
         self.shared.changed.notify_one();
     }
 
     /// Works on keys, at most `workers` at a time, until `stop`; then finishes what is under way.
-    pub async fn run<F, R, E>(
+    pub(crate) async fn run<F, R, E>(
         self,
         workers: usize,
         backoff: Backoff,

@@ -14,14 +14,6 @@ fn pool(name: &str, weight: Option<i32>) -> NodePool {
 }
 
 #[test]
-fn greater_weight_comes_first_and_then_the_later_name() {
-    let mut pools = [pool("a", None), pool("b", Some(10)), pool("c", Some(0)), pool("d", Some(10))];
-    pools.sort_by(NodePool::by_precedence);
-    let names: Vec<&str> = pools.iter().filter_map(|pool| pool.metadata.name.as_deref()).collect();
-    assert_eq!(names, ["d", "b", "c", "a"]);
-}
-
-#[test]
 fn absent_fields_mean_what_the_api_server_would_fill_in() {
     let pool = pool("a", None);
     assert_eq!(pool.spec.disruption, Disruption::default());

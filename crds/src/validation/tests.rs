@@ -93,12 +93,6 @@ fn refuses_what_karpenter_refuses_and_says_why() {
 }
 
 #[test]
-fn values_that_cannot_exist_are_told_of() {
-    let requirement = Requirement::new(labels::CAPACITY_TYPE, Operator::In, ["spot", "borrowed"]);
-    assert_eq!(unknown_values(&requirement, &LabelRules::core()), ["borrowed"]);
-}
-
-#[test]
 fn all_problems_of_a_node_pool_are_returned_with_their_places() {
     let mut spec = NodePoolSpec {
         disruption: crate::Disruption::default(),
@@ -114,12 +108,12 @@ fn all_problems_of_a_node_pool_are_returned_with_their_places() {
         Some(labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect());
     spec.template.spec.taints = Some(vec![
         Taint::new("", TaintEffect::NoSchedule),
-        Taint::with_value("a", "b c", TaintEffect::NoSchedule),
+        Taint { value: Some("b c".to_owned()), ..Taint::new("a", TaintEffect::NoSchedule) },
         Taint::new("dup", TaintEffect::NoSchedule),
     ]);
     spec.template.spec.startup_taints = Some(vec![
         Taint::new("dup", TaintEffect::NoExecute),
-        Taint::with_value("dup", "v", TaintEffect::NoSchedule),
+        Taint { value: Some("v".to_owned()), ..Taint::new("dup", TaintEffect::NoSchedule) },
     ]);
     spec.template.spec.requirements = vec![
         Requirement::new("karpenter.sh/nodepool", Operator::Exists, [""; 0]),

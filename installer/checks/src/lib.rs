@@ -6,8 +6,8 @@
 pub mod observe;
 pub mod observed;
 pub mod report;
-pub mod signatures;
-pub mod table;
+mod signatures;
+mod table;
 
 mod account;
 mod autoscalers;

@@ -7,7 +7,7 @@ use tenon_iam_policies::{Features, Partition, Scope};
 
 /// A text with a known cause.
 #[derive(Debug)]
-pub struct Signature {
+pub(crate) struct Signature {
     /// Stable id, such as `ER-03`.
     pub id: &'static str,
     /// Parts of the text; one of them suffices. Without regard to case.
@@ -15,11 +15,15 @@ pub struct Signature {
     /// What it means.
     pub cause: &'static str,
     /// What to type.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "the page on troubleshooting shows it, which a test compares")
+    )]
     pub fix: &'static str,
 }
 
 /// The signatures. The first that fits explains a text, so the more particular ones come first.
-pub const SIGNATURES: &[Signature] = &[
+pub(crate) const SIGNATURES: &[Signature] = &[
     Signature {
         id: "ER-01",
         texts: &["AssumeRoleWithWebIdentity", "InvalidIdentityToken"],
@@ -205,7 +209,7 @@ pub const SIGNATURES: &[Signature] = &[
 ];
 
 /// What a text means, if that is known.
-pub fn explain(text: &str) -> Option<&'static Signature> {
+pub(crate) fn explain(text: &str) -> Option<&'static Signature> {
     let lower = text.to_lowercase();
     SIGNATURES
         .iter()
@@ -214,7 +218,7 @@ pub fn explain(text: &str) -> Option<&'static Signature> {
 
 /// A denied call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Denial {
+pub(crate) struct Denial {
     /// The action.
     pub action: String,
     /// On what, if the text says so.
@@ -237,7 +241,7 @@ impl std::fmt::Display for Denial {
 }
 
 /// Which statement is missing, or does not hold, for the call that a text says was denied.
-pub fn explain_denial(text: &str) -> Option<Denial> {
+pub(crate) fn explain_denial(text: &str) -> Option<Denial> {
     const PERFORM: &str = "not authorized to perform: ";
     let word = |text: &str| {
         let end = text.find(|c: char| c.is_whitespace() || c == ',').unwrap_or(text.len());

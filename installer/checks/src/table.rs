@@ -1,14 +1,11 @@
 //! All checks in the order in which they are shown, and the page that explains them.
 
-use std::fmt::Write;
-
-use super::signatures::SIGNATURES;
-use super::{Check, Severity, When};
+use super::Check;
 use super::{account, autoscalers, cluster, compute, identity, inside, network, working};
 
 /// A group of checks with its heading.
 #[derive(Debug)]
-pub struct Category {
+pub(crate) struct Category {
     /// What the checks are about.
     pub title: &'static str,
     /// The checks.
@@ -16,7 +13,7 @@ pub struct Category {
 }
 
 /// All checks.
-pub const CATEGORIES: &[Category] = &[
+pub(crate) const CATEGORIES: &[Category] = &[
     Category { title: "Credentials and target", checks: account::CHECKS },
     Category { title: "Cluster", checks: cluster::CHECKS },
     Category { title: "Other autoscalers and leftovers", checks: autoscalers::CHECKS },
@@ -28,12 +25,18 @@ pub const CATEGORIES: &[Category] = &[
 ];
 
 /// All checks, one after the other.
-pub fn all() -> impl Iterator<Item = &'static Check> {
+pub(crate) fn all() -> impl Iterator<Item = &'static Check> {
     CATEGORIES.iter().flat_map(|category| category.checks)
 }
 
 /// The page `docs/src/reference/troubleshooting.md`.
-pub fn page() -> String {
+#[cfg(test)]
+pub(crate) fn page() -> String {
+    use std::fmt::Write;
+
+    use super::signatures::SIGNATURES;
+    use super::{Severity, When};
+
     let mut page = String::from(
         "# Troubleshooting\n\n\
          <!-- Written from the table of checks in installer/checks/src; a test fails when both \

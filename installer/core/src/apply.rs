@@ -13,7 +13,7 @@ pub mod release;
 mod rollout;
 pub mod wait;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tokio::task::JoinSet;
@@ -292,7 +292,10 @@ async fn apply(context: &Context, object: &Object) -> Result<(), Failure> {
 }
 
 /// Checks that a plan can be carried out: every dependency is a step of it, and there is no cycle.
+#[cfg(any(test, feature = "testing"))]
 pub fn is_runnable(plan: &Plan) -> bool {
+    use std::collections::BTreeMap;
+
     let mut waiting: BTreeMap<&str, &[String]> =
         plan.steps.iter().map(|step| (step.id.as_str(), step.depends_on.as_slice())).collect();
     loop {

@@ -12,7 +12,7 @@ use super::options::{Given, Origin};
 use super::{Found, ports};
 
 /// Why they can't before a hand-over, each with what to do; nothing where it is done already.
-pub fn against_adoption(found: &Found, desired: &Desired) -> Vec<String> {
+pub(crate) fn against_adoption(found: &Found, desired: &Desired) -> Vec<String> {
     let operator = &found.operator;
     let id = &desired.installation.id;
     if operator.replicas_now() == 0 && operator.adopted_by.as_ref() == Some(id) {
@@ -25,7 +25,7 @@ pub fn against_adoption(found: &Found, desired: &Desired) -> Vec<String> {
 }
 
 /// Why they can't before the way back; nothing where Tenon's pods are gone already.
-pub fn against_return(found: &Found, desired: &Desired, world: &World) -> Vec<String> {
+pub(crate) fn against_return(found: &Found, desired: &Desired, world: &World) -> Vec<String> {
     let id = &desired.installation.id;
     let live = desired.deployment().and_then(|ours| world.objects.get(&ours.key()));
     let Some(live) = live.filter(|live| label(live, INSTALL_ID) == Some(id)) else {

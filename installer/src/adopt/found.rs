@@ -22,7 +22,7 @@ use super::ports;
 
 /// Which tool made Karpenter's roles and queue. Only a name for people: what is adopted does not depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Layout {
+pub(crate) enum Layout {
     /// The template of Karpenter's documentation.
     CloudFormation,
     /// `eksctl`.
@@ -35,7 +35,12 @@ pub enum Layout {
 
 impl Layout {
     /// By the names and tags that each tool gives.
-    pub fn of(cluster: &str, role: &str, tags: &BTreeMap<String, String>, queue: &str) -> Self {
+    pub(crate) fn of(
+        cluster: &str,
+        role: &str,
+        tags: &BTreeMap<String, String>,
+        queue: &str,
+    ) -> Self {
         let stack = tags.get("aws:cloudformation:stack-name").map_or("", String::as_str);
         let by_eksctl = tags.contains_key("alpha.eksctl.io/cluster-name");
         if by_eksctl || stack.starts_with("eksctl-") || role.starts_with("eksctl-") {
@@ -55,7 +60,7 @@ impl Layout {
     }
 
     /// For people.
-    pub fn in_words(self) -> &'static str {
+    pub(crate) fn in_words(self) -> &'static str {
         match self {
             Self::CloudFormation => "CloudFormation, as in Karpenter's documentation",
             Self::Eksctl => "eksctl",
@@ -67,7 +72,7 @@ impl Layout {
 
 /// Karpenter's Deployment.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Operator {
+pub(crate) struct Operator {
     /// As it is.
     pub live: Object,
     /// What its container is told.
@@ -82,7 +87,7 @@ pub struct Operator {
 
 impl Operator {
     /// If a Deployment is Karpenter's.
-    pub fn of(live: Value) -> Option<Self> {
+    pub(crate) fn of(live: Value) -> Option<Self> {
         if label(&live, INSTALL_ID).is_some() {
             return None;
         }
@@ -103,7 +108,7 @@ impl Operator {
     }
 
     /// Its container in the Deployment.
-    pub fn container(&self) -> &Value {
+    pub(crate) fn container(&self) -> &Value {
         container_of(&self.live.body).unwrap_or(&Value::Null)
     }
 
@@ -111,7 +116,7 @@ impl Operator {
     ///
     /// # Errors
     /// What the caller may not read.
-    pub async fn with_sources(mut self, kube: &Cluster) -> Result<Self, Failure> {
+    pub(crate) async fn with_sources(mut self, kube: &Cluster) -> Result<Self, Failure> {
         let namespace = &self.service_account.namespace;
         let sources = Sources::read(kube, namespace, self.container()).await?;
         self.options = Options::of(self.container(), &sources);
@@ -119,7 +124,7 @@ impl Operator {
     }
 
     /// The Lease that its replicas hold in turn.
-    pub fn lease(&self) -> Place {
+    pub(crate) fn lease(&self) -> Place {
         let usual = Place::usual(&self.service_account.namespace);
         let told = |variable: &str| self.options.value(variable).map(str::to_owned);
         Place {
@@ -129,17 +134,17 @@ impl Operator {
     }
 
     /// Whether it works without any Lease, so that none says who leads.
-    pub fn is_without_lease(&self) -> bool {
+    pub(crate) fn is_without_lease(&self) -> bool {
         self.options.value(lease::DISABLED_VARIABLE) == Some("true")
     }
 
     /// Whether its pods use the network of their nodes, so that their ports are the nodes'.
-    pub fn is_on_host_network(&self) -> bool {
+    pub(crate) fn is_on_host_network(&self) -> bool {
         self.live.body["spec"]["template"]["spec"]["hostNetwork"] == true
     }
 
     /// Replicas that are asked for now.
-    pub fn replicas_now(&self) -> i64 {
+    pub(crate) fn replicas_now(&self) -> i64 {
         self.live.body.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1)
     }
 }
@@ -159,7 +164,7 @@ fn container_of(deployment: &Value) -> Option<&Value> {
 
 /// Karpenter and everything that it uses.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Found {
+pub(crate) struct Found {
     /// Its Deployment.
     pub operator: Operator,
     /// Its role's name, and the role.
@@ -182,20 +187,20 @@ pub struct Found {
 
 impl Found {
     /// Which tool made it.
-    pub fn layout(&self, cluster: &str) -> Layout {
+    pub(crate) fn layout(&self, cluster: &str) -> Layout {
         let queue = self.queue.as_ref().map_or("", |(name, _)| name.as_str());
         Layout::of(cluster, &self.role.0, &self.role.1.tags, queue)
     }
 }
 
 /// All Deployments of Karpenter.
-pub async fn operators(cluster: &Cluster) -> Result<Vec<Operator>, KubeError> {
+pub(crate) async fn operators(cluster: &Cluster) -> Result<Vec<Operator>, KubeError> {
     let all: Vec<Deployment> = cluster.all().await?;
     Ok(all.iter().filter_map(|one| Operator::of(Object::new(one).body)).collect())
 }
 
 /// Karpenter's Deployment, or why none can be taken over.
-pub async fn operator(cluster: &Cluster) -> Result<Result<Operator, String>, Failure> {
+pub(crate) async fn operator(cluster: &Cluster) -> Result<Result<Operator, String>, Failure> {
     let mut found = operators(cluster).await?;
     Ok(match found.len() {
         1 => Ok(found.remove(0).with_sources(cluster).await?),
@@ -211,13 +216,13 @@ pub async fn operator(cluster: &Cluster) -> Result<Result<Operator, String>, Fai
 }
 
 /// Where Deployments are, for people.
-pub fn names(operators: &[Operator]) -> String {
+pub(crate) fn names(operators: &[Operator]) -> String {
     let names = operators.iter().map(|one| one.live.key().path()).collect::<Vec<_>>();
     names.join(", ")
 }
 
 /// Everything that it uses; or what is missing, with what to do about it.
-pub async fn read(
+pub(crate) async fn read(
     aws: &Aws,
     kube: &Cluster,
     cluster: &str,

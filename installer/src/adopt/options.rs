@@ -30,7 +30,7 @@ const SWITCHES: [&str; 11] = [
 
 /// What variables are taken from, beside the Deployment itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// A ConfigMap.
     ConfigMap,
     /// A Secret.
@@ -39,7 +39,7 @@ pub enum Kind {
 
 /// Where a value comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
+pub(crate) enum Origin {
     /// A literal variable.
     Variable,
     /// A flag.
@@ -54,7 +54,7 @@ pub enum Origin {
 
 /// A value and where it comes from.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Given {
+pub(crate) struct Given {
     value: String,
     /// Where it comes from.
     pub origin: Origin,
@@ -68,12 +68,12 @@ impl fmt::Debug for Given {
 
 impl Given {
     /// The value itself, to decide by. What may be a Secret's is told by [`Self::shown`].
-    pub fn value(&self) -> &str {
+    pub(crate) fn value(&self) -> &str {
         &self.value
     }
 
     /// The value for people; not that of a Secret.
-    pub fn shown(&self) -> String {
+    pub(crate) fn shown(&self) -> String {
         match &self.origin {
             Origin::Secret(name) => format!("a value of Secret {name}"),
             _ => format!("`{}`", self.value),
@@ -81,20 +81,21 @@ impl Given {
     }
 
     /// Whether it may be neither shown nor recorded.
-    pub fn is_secret(&self) -> bool {
+    pub(crate) fn is_secret(&self) -> bool {
         matches!(self.origin, Origin::Secret(_))
     }
 }
 
 /// The contents of ConfigMaps and Secrets by kind and name. Has no debug form, because it holds secrets.
 #[derive(Default)]
-pub struct Sources {
+pub(crate) struct Sources {
     contents: BTreeMap<(Kind, String), BTreeMap<String, String>>,
 }
 
 impl Sources {
     /// What these hold.
-    pub fn new(contents: BTreeMap<(Kind, String), BTreeMap<String, String>>) -> Self {
+    #[cfg(test)]
+    pub(crate) fn new(contents: BTreeMap<(Kind, String), BTreeMap<String, String>>) -> Self {
         Self { contents }
     }
 
@@ -106,7 +107,11 @@ impl Sources {
     ///
     /// # Errors
     /// What the caller may not read: an option that decides who leads may be in it.
-    pub async fn read(kube: &Cluster, namespace: &str, container: &Value) -> Result<Self, Failure> {
+    pub(crate) async fn read(
+        kube: &Cluster,
+        namespace: &str,
+        container: &Value,
+    ) -> Result<Self, Failure> {
         let mut sources = Self::default();
         for (kind, name) in references(container) {
             let object = match kind {
@@ -167,13 +172,13 @@ fn list<'a>(container: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> 
 
 /// Everything that Karpenter is told, by the names of variables.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Options {
+pub(crate) struct Options {
     given: BTreeMap<String, Given>,
 }
 
 impl Options {
     /// What a container is told in the end: later variables win over earlier ones and over `envFrom`, flags over all of them.
-    pub fn of(container: &Value, sources: &Sources) -> Self {
+    pub(crate) fn of(container: &Value, sources: &Sources) -> Self {
         let mut options = Self::default();
         for entry in list(container, "envFrom") {
             options.take_all(entry, sources);
@@ -186,17 +191,18 @@ impl Options {
     }
 
     /// What a variable says, however it is said; nothing if it is empty.
-    pub fn get(&self, variable: &str) -> Option<&Given> {
+    pub(crate) fn get(&self, variable: &str) -> Option<&Given> {
         self.given.get(variable).filter(|given| !given.value.is_empty())
     }
 
     /// Its value alone, to decide by.
-    pub fn value(&self, variable: &str) -> Option<&str> {
+    pub(crate) fn value(&self, variable: &str) -> Option<&str> {
         self.get(variable).map(Given::value)
     }
 
     /// All that is told.
-    pub fn all(&self) -> impl Iterator<Item = (&str, &Given)> {
+    #[cfg(test)]
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&str, &Given)> {
         self.given.iter().map(|(name, given)| (name.as_str(), given))
     }
 

@@ -160,7 +160,7 @@ const OF_GO: [&str; 4] = ["GOMEMLIMIT", "GOMAXPROCS", "GOGC", "GODEBUG"];
 
 /// What becomes of Karpenter's Deployment: values of the chart, and what could not become any.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Carried {
+pub(crate) struct Carried {
     /// Values of the chart, as a values file has them.
     pub values: Value,
     /// What is not carried over, each with what to do about it.
@@ -168,7 +168,7 @@ pub struct Carried {
 }
 
 /// Lays what was found over settings. What they say of image, version and tags stays.
-pub fn adopted(mut config: Config, found: &Found) -> Config {
+pub(crate) fn adopted(mut config: Config, found: &Found) -> Config {
     let operator = &found.operator;
     config.identity.controller_role_arn = Some(found.role.1.arn.clone());
     config.identity.mode = Some(match found.association {
@@ -201,7 +201,7 @@ pub fn adopted(mut config: Config, found: &Found) -> Config {
 }
 
 /// What of Karpenter's Deployment becomes a value of the chart, and what does not.
-pub fn carried(found: &Found) -> Carried {
+pub(crate) fn carried(found: &Found) -> Carried {
     let mut carried = Carried {
         values: json!({
             "fullnameOverride": NAME,

@@ -42,7 +42,7 @@ fn adoptees(found: &Found) -> Vec<(String, &'static str, Adoptee, &Tags)> {
 }
 
 /// What Karpenter's role lacks of what the operator needs: whole statements.
-pub fn lacking(found: &Found, desired: &Desired) -> Option<Document> {
+pub(crate) fn lacking(found: &Found, desired: &Desired) -> Option<Document> {
     let granted = found.granted.iter().filter(|(name, _)| *name != POLICY);
     let granted = granted.map(|(_, document)| document).collect::<Vec<_>>();
     let needed = controller_policies(&desired.scope).into_iter();
@@ -56,7 +56,7 @@ pub fn lacking(found: &Found, desired: &Desired) -> Option<Document> {
 }
 
 /// A plan for Tenon beside Karpenter, and then the hand-over.
-pub fn adopt(mut plan: Plan, found: &Found, desired: &Desired, seconds: u64) -> Plan {
+pub(crate) fn adopt(mut plan: Plan, found: &Found, desired: &Desired, seconds: u64) -> Plan {
     let id = &desired.installation.id;
     let mut first = Vec::new();
     for (step, kind, what, tags) in adoptees(found) {
@@ -147,7 +147,7 @@ fn place(object: &Object) -> Object {
 }
 
 /// The way back: Karpenter's pods first, then ours go, then our marks.
-pub fn undo(found: &Found, desired: &Desired, world: &World, seconds: u64) -> Plan {
+pub(crate) fn undo(found: &Found, desired: &Desired, world: &World, seconds: u64) -> Plan {
     let id = &desired.installation.id;
     let operator = &found.operator;
     let key = operator.live.key();
@@ -268,7 +268,7 @@ fn forget(found: &Found, replicas: Option<i64>) -> Step {
 
 /// What takes an installation's marks off in an uninstall. Karpenter's Deployment gets its replicas back; nobody waits for its pods, because nothing hangs on
 /// them any more.
-pub fn leave(found: &Found, install_id: &str) -> Vec<Step> {
+pub(crate) fn leave(found: &Found, install_id: &str) -> Vec<Step> {
     let operator = &found.operator;
     if operator.adopted_by.as_deref() != Some(install_id) {
         return Vec::new();

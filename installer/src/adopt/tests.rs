@@ -62,7 +62,7 @@ fn karpenter() -> Found {
         let mut document = policy.document;
         let newer = ["AllowUnscopedInstanceProfileListAction"];
         document.statements.retain(|one| !newer.contains(&one.sid.as_deref().unwrap_or_default()));
-        (policy.part.managed_name("prod"), document)
+        (format!("{}-prod", policy.part.name()), document)
     });
     let role = |name: &str| RoleState {
         arn: format!("arn:aws:iam::111122223333:role/{name}"),

@@ -26,7 +26,7 @@ use crate::upgrade::version;
 const EXPECTED: [&str; 3] = ["EX-01", "EX-06", "EX-09"];
 
 /// Adopts, or undoes it.
-pub async fn run(
+pub(crate) async fn run(
     global: &GlobalArgs,
     args: &AdoptArgs,
     printer: &Printer,

@@ -13,7 +13,7 @@ use crate::errors::ExpectedError;
 use crate::printer::Printer;
 
 /// Writes the bundle.
-pub async fn run(
+pub(crate) async fn run(
     global: &GlobalArgs,
     args: &BundleArgs,
     printer: &Printer,

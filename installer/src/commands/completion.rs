@@ -7,7 +7,7 @@ use crate::cli::completion::CompletionArgs;
 use crate::printer::Printer;
 
 /// Prints the script.
-pub fn run(args: &CompletionArgs, printer: &Printer) -> u8 {
+pub(crate) fn run(args: &CompletionArgs, printer: Printer) -> u8 {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "tenon", &mut script);
     printer.raw(&String::from_utf8_lossy(&script));

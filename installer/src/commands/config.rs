@@ -18,18 +18,22 @@ use crate::printer::Printer;
 mod explain;
 
 /// Runs a subcommand.
-pub fn run(global: &GlobalArgs, args: &ConfigArgs, printer: &Printer) -> Result<u8, ExpectedError> {
+pub(crate) fn run(
+    global: &GlobalArgs,
+    args: &ConfigArgs,
+    printer: Printer,
+) -> Result<u8, ExpectedError> {
     match &args.command {
         ConfigCommand::Init { settings, write } => {
-            init(global, settings, write.as_deref(), *printer)?;
+            init(global, settings, write.as_deref(), printer)?;
         }
-        ConfigCommand::Validate { file } => validate(global, file, *printer)?,
+        ConfigCommand::Validate { file } => validate(global, file, printer)?,
         ConfigCommand::Schema => {
             let schema =
                 serde_json::to_string_pretty(&Config::json_schema()).expect("a schema is JSON");
             printer.raw(&schema);
         }
-        ConfigCommand::Explain { field } => explain(field, *printer)?,
+        ConfigCommand::Explain { field } => explain(field, printer)?,
     }
     Ok(0)
 }

@@ -9,7 +9,7 @@ use crate::exit_codes::EXIT_DRIFT;
 use crate::printer::Printer;
 
 /// Shows what differs from the settings.
-pub async fn run(
+pub(crate) async fn run(
     global: &GlobalArgs,
     args: &DiffArgs,
     printer: &Printer,

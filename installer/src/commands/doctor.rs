@@ -17,7 +17,7 @@ use crate::errors::ExpectedError;
 use crate::printer::Printer;
 
 /// Makes the checks.
-pub async fn run(
+pub(crate) async fn run(
     global: &GlobalArgs,
     args: &DoctorArgs,
     printer: &Printer,

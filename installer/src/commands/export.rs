@@ -19,7 +19,7 @@ mod gitops;
 mod terraform;
 
 /// Prints the export.
-pub async fn run(
+pub(crate) async fn run(
     global: &GlobalArgs,
     args: &ExportArgs,
     printer: &Printer,

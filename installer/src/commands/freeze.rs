@@ -12,7 +12,7 @@ use crate::printer::Printer;
 use crate::uninstall::{Motion, set_motion};
 
 /// Freezes all NodePools, or thaws them.
-pub async fn run(
+pub(crate) async fn run(
     global: &GlobalArgs,
     args: &FreezeArgs,
     thaw: bool,

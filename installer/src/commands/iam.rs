@@ -19,7 +19,7 @@ mod simulate;
 mod verify;
 
 /// Runs a subcommand.
-pub async fn run(
+pub(crate) async fn run(
     global: &GlobalArgs,
     args: &IamArgs,
     printer: &Printer,

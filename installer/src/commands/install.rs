@@ -39,7 +39,7 @@ use crate::wizard;
 const WIZARD_FILE: &str = "tenon.yaml";
 
 /// Installs.
-pub async fn run(
+pub(crate) async fn run(
     global: &GlobalArgs,
     args: &InstallArgs,
     printer: &Printer,

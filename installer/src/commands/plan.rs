@@ -13,7 +13,7 @@ use crate::errors::ExpectedError;
 use crate::printer::Printer;
 
 /// Shows what `install` would do.
-pub async fn run(
+pub(crate) async fn run(
     global: &GlobalArgs,
     args: &PlanArgs,
     printer: &Printer,

@@ -43,7 +43,7 @@ impl CheckArgs {
 }
 
 /// Makes the checks.
-pub async fn run(
+pub(crate) async fn run(
     global: &GlobalArgs,
     args: &PreflightArgs,
     printer: &Printer,

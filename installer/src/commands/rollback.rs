@@ -25,7 +25,7 @@ use crate::printer::Printer;
 use crate::upgrade::version;
 
 /// Rolls back.
-pub async fn run(
+pub(crate) async fn run(
     global: &GlobalArgs,
     args: &RollbackArgs,
     printer: &Printer,

@@ -15,7 +15,7 @@ use crate::errors::ExpectedError;
 use crate::printer::{Printer, columns};
 
 /// Says what would be launched, placed, removed, and what stays, with the reasons.
-pub async fn run(
+pub(crate) async fn run(
     global: &GlobalArgs,
     args: &SimulateArgs,
     printer: &Printer,
@@ -38,7 +38,7 @@ pub async fn run(
 }
 
 /// Says why one object is as it is.
-pub async fn explain(
+pub(crate) async fn explain(
     global: &GlobalArgs,
     args: &ExplainArgs,
     printer: &Printer,

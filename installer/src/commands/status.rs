@@ -67,7 +67,7 @@ const EVERY: Duration = Duration::from_secs(2);
 const AWS_EVERY: Duration = Duration::from_secs(30);
 
 /// Shows what is installed and whether it works.
-pub async fn run(
+pub(crate) async fn run(
     global: &GlobalArgs,
     args: &StatusArgs,
     printer: &Printer,

@@ -120,7 +120,7 @@ fn is_no_cluster(error: &AwsError) -> bool {
 }
 
 /// Sweeps.
-pub async fn run(
+pub(crate) async fn run(
     global: &GlobalArgs,
     args: &SweepArgs,
     printer: &Printer,

@@ -25,7 +25,7 @@ use crate::uninstall::{
 const REPAIR_AT_ONCE: u8 = 6;
 
 /// Uninstalls.
-pub async fn run(
+pub(crate) async fn run(
     global: &GlobalArgs,
     args: &UninstallArgs,
     printer: &Printer,

@@ -14,7 +14,7 @@ use crate::printer::Printer;
 use crate::upgrade::version::{self, Version};
 
 /// Upgrades.
-pub async fn run(
+pub(crate) async fn run(
     global: &GlobalArgs,
     args: &UpgradeArgs,
     printer: &Printer,

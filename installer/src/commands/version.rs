@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::printer::Printer;
 
 /// Prints the version, the commit and the target that this program was built from and for.
-pub fn run(printer: &Printer) -> u8 {
+pub(crate) fn run(printer: Printer) -> u8 {
     let version = env!("CARGO_PKG_VERSION");
     let commit = option_env!("TENON_COMMIT").unwrap_or("unknown");
     let target = format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH);

@@ -11,7 +11,7 @@ const SETTLED: SignedDuration = SignedDuration::from_mins(10);
 
 /// Everything with the cluster's tags.
 #[derive(Debug, Clone, Default)]
-pub struct Seen {
+pub(crate) struct Seen {
     /// Instances that are not terminated and that a NodePool launched.
     pub instances: Vec<Instance>,
     /// Launch templates of an operator.
@@ -34,7 +34,7 @@ pub struct Seen {
 
 /// An instance.
 #[derive(Debug, Clone)]
-pub struct Instance {
+pub(crate) struct Instance {
     /// Its id.
     pub id: String,
     /// The NodeClaim that its tag names.
@@ -45,7 +45,7 @@ pub struct Instance {
 
 /// A network interface.
 #[derive(Debug, Clone)]
-pub struct Interface {
+pub(crate) struct Interface {
     /// Its id.
     pub id: String,
     /// When the CNI made it, as its tag says.
@@ -54,7 +54,7 @@ pub struct Interface {
 
 /// A spot request.
 #[derive(Debug, Clone)]
-pub struct SpotRequest {
+pub(crate) struct SpotRequest {
     /// Its id.
     pub id: String,
     /// The instance that it led to.
@@ -65,7 +65,7 @@ pub struct SpotRequest {
 
 /// The cluster, as far as it matters here.
 #[derive(Debug, Clone)]
-pub enum ClusterSeen {
+pub(crate) enum ClusterSeen {
     /// EKS knows no cluster of that name.
     Gone,
     /// It is there.
@@ -84,7 +84,7 @@ pub enum ClusterSeen {
 /// Something that nobody looks after.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Orphan {
+pub(crate) struct Orphan {
     /// What it is.
     pub kind: Kind,
     /// Its id or name.
@@ -101,7 +101,7 @@ pub struct Orphan {
 /// What an orphan is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Kind {
+pub(crate) enum Kind {
     /// An EC2 instance.
     Instance,
     /// A spot request.
@@ -124,7 +124,7 @@ pub enum Kind {
 
 impl Kind {
     /// In words.
-    pub fn noun(self) -> &'static str {
+    pub(crate) fn noun(self) -> &'static str {
         match self {
             Self::Instance => "EC2 instance",
             Self::SpotRequest => "spot request",
@@ -141,7 +141,7 @@ impl Kind {
 
 /// What a removal needs beyond the id.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Handle {
+pub(crate) enum Handle {
     /// Nothing.
     #[default]
     Id,
@@ -156,7 +156,12 @@ pub enum Handle {
 const GONE: &str = "the cluster is gone";
 
 /// Everything that nobody looks after, in the order in which it can be removed.
-pub fn orphans(seen: &Seen, cluster: &ClusterSeen, name: &str, now: Timestamp) -> Vec<Orphan> {
+pub(crate) fn orphans(
+    seen: &Seen,
+    cluster: &ClusterSeen,
+    name: &str,
+    now: Timestamp,
+) -> Vec<Orphan> {
     let settled = |at: Option<Timestamp>| at.is_none_or(|at| now.duration_since(at) >= SETTLED);
     let mut found = Vec::new();
     let mut add = |kind, id: &str, why: Option<String>| {

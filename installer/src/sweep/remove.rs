@@ -20,7 +20,7 @@ const TERMINATION: Duration = Duration::from_mins(15);
 
 /// What became of orphans.
 #[derive(Debug, Default)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// Those that are gone.
     pub removed: Vec<Orphan>,
     /// Those that are not, with the reason.
@@ -28,7 +28,7 @@ pub struct Outcome {
 }
 
 /// Removes orphans.
-pub struct Sweeper<'a> {
+pub(crate) struct Sweeper<'a> {
     /// AWS.
     pub aws: &'a Aws,
     /// The cluster, if there is one: then pods are moved off an instance before it goes.
@@ -41,7 +41,7 @@ pub struct Sweeper<'a> {
 
 impl Sweeper<'_> {
     /// Removes all that may be removed. One that fails keeps no other from being tried.
-    pub async fn remove(&self, orphans: &[Orphan]) -> Outcome {
+    pub(crate) async fn remove(&self, orphans: &[Orphan]) -> Outcome {
         let mut outcome = Outcome::default();
         for stage in [&[Kind::Instance][..], FREE, &[Kind::Queue, Kind::Role]] {
             let stage = orphans.iter().filter(|orphan| stage.contains(&orphan.kind));

@@ -54,7 +54,7 @@ impl Use {
 }
 
 /// Takes CRDs out of an inventory that will have objects once all of it is gone, and says which and why.
-pub async fn keep_used(
+pub(crate) async fn keep_used(
     cluster: &Cluster,
     inventory: &mut Inventory,
 ) -> Result<Vec<String>, KubeError> {

@@ -29,7 +29,7 @@ const AT_ONCE: usize = 8;
 
 /// What makes nodes, the nodes, and what was made for them.
 #[derive(Debug, Clone, Default)]
-pub struct Nodes {
+pub(crate) struct Nodes {
     /// All NodePools.
     pub pools: Vec<DynamicObject>,
     /// All NodeClaims.
@@ -48,19 +48,19 @@ pub struct Nodes {
 
 impl Nodes {
     /// How many NodePools, NodeClaims, EC2NodeClasses and NodeOverlays there are.
-    pub fn objects(&self) -> usize {
+    pub(crate) fn objects(&self) -> usize {
         self.pools.len() + self.claims.len() + self.classes.len() + self.overlays.len()
     }
 
     /// There are nodes, or claims to some.
-    pub fn has_any(&self) -> bool {
+    pub(crate) fn has_any(&self) -> bool {
         !(self.claims.is_empty() && self.instances.is_empty())
     }
 }
 
 /// What was found beside the [`World`].
 #[derive(Debug, Clone, Default)]
-pub struct Found {
+pub(crate) struct Found {
     /// Nodes, whoever's they are.
     pub nodes: Nodes,
     /// The Leases that the operator's replicas hold or may have held in turn, without those that a Karpenter holds as well.
@@ -82,7 +82,7 @@ pub struct Found {
 impl Found {
     /// Looks for it. From what was found `before`, access entries of others are not described again, as a cluster may have hundreds; and Leases stay known by
     /// whose names the Deployment went by that has gone since.
-    pub async fn read(
+    pub(crate) async fn read(
         context: &Context,
         desired: &Desired,
         world: &World,

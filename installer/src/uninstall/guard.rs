@@ -11,7 +11,7 @@ use super::{Inventory, Mode, Side};
 use crate::errors::ExpectedError;
 
 /// Refuses what would leave nodes without an operator, or an operator without its role.
-pub fn guard(
+pub(crate) fn guard(
     mode: Mode,
     inventory: &Inventory,
     desired: &Desired,

@@ -19,7 +19,7 @@ use crate::errors::ExpectedError;
 
 /// What there is to remove.
 #[derive(Debug, Clone, Default)]
-pub struct Inventory {
+pub(crate) struct Inventory {
     /// Nodes, and what makes them.
     pub nodes: Nodes,
     /// Objects of the operator that are ours.
@@ -70,7 +70,7 @@ pub struct Inventory {
 
 impl Inventory {
     /// Looks for everything. What only bears our names, and not our mark, is not in it.
-    pub async fn read(
+    pub(crate) async fn read(
         context: &Context,
         desired: &Desired,
         world: &World,
@@ -81,7 +81,7 @@ impl Inventory {
     }
 
     /// The same once more.
-    pub async fn again(
+    pub(crate) async fn again(
         &self,
         context: &Context,
         desired: &Desired,
@@ -203,12 +203,12 @@ impl Inventory {
     }
 
     /// There is nothing to remove.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.lines().is_empty()
     }
 
     /// One line per kind of thing.
-    pub fn lines(&self) -> Vec<String> {
+    pub(crate) fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         let names = |objects: &[DynamicObject]| {
             objects.iter().map(ResourceExt::name_any).collect::<Vec<_>>()
@@ -257,7 +257,7 @@ impl Inventory {
     }
 
     /// NodePools, NodeClasses and NodeOverlays as YAML that `kubectl apply` takes. NodeClaims are not in it: applied, they would launch instances.
-    pub fn backup(&self) -> String {
+    pub(crate) fn backup(&self) -> String {
         let Nodes { pools, classes, overlays, .. } = &self.nodes;
         let objects = classes.iter().chain(pools).chain(overlays);
         // One that stands still was made to by us: applied like that, it would launch nothing.

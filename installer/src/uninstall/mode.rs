@@ -6,7 +6,7 @@ use super::Inventory;
 
 /// Which side is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Side {
+pub(crate) enum Side {
     /// Both.
     #[default]
     Both,
@@ -18,7 +18,7 @@ pub enum Side {
 
 /// What is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Mode {
+pub(crate) struct Mode {
     /// Which side.
     pub side: Side,
     /// Nodes stay, with everything that they need to live. Only where there are nodes.
@@ -29,7 +29,7 @@ pub struct Mode {
 
 impl Mode {
     /// Takes out of an inventory what stays, and says what that is and why.
-    pub fn narrow(self, inventory: &mut Inventory, desired: &Desired) -> Vec<String> {
+    pub(crate) fn narrow(self, inventory: &mut Inventory, desired: &Desired) -> Vec<String> {
         let mut kept = Vec::new();
         if self.keep_crds {
             kept.extend(names(&mut inventory.crds, |crd| crd.key().to_string(), "--keep-crds"));

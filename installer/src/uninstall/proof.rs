@@ -9,7 +9,7 @@ use super::Inventory;
 
 /// What was asked at the end, and how much it found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Query {
+pub(crate) struct Query {
     /// What was looked for, and by what.
     pub query: String,
     /// How many there are.
@@ -74,7 +74,7 @@ pub(super) fn queries(desired: &Desired, inventory: &Inventory) -> Vec<Query> {
 
 /// What an uninstall comes to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Proof {
+pub(crate) struct Proof {
     /// What was removed.
     pub removed: Vec<String>,
     /// What was left on purpose, and why.
@@ -89,7 +89,7 @@ pub struct Proof {
 
 impl Proof {
     /// For people.
-    pub fn text(&self) -> Vec<String> {
+    pub(crate) fn text(&self) -> Vec<String> {
         let mut lines = Vec::new();
         lines.extend(self.kept.iter().map(|kept| format!("kept: {kept}")));
         if !self.queries.is_empty() {

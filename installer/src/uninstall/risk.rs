@@ -19,7 +19,7 @@ const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 /// What there is to lose.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Risk {
+pub(crate) struct Risk {
     /// Pods that have to leave their nodes, as `namespace/name`.
     pub pods: Vec<String>,
     /// Budgets that allow none of their pods to go now, with why that matters.
@@ -36,7 +36,7 @@ pub struct Risk {
 
 impl Risk {
     /// For people; empty if no pod has to move.
-    pub fn lines(&self) -> Vec<String> {
+    pub(crate) fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         let mut add = |what: String, names: &[String]| {
             if !names.is_empty() {
@@ -66,7 +66,7 @@ impl Risk {
     }
 
     /// Looks at a cluster. Room is counted in CPU, memory and pods; affinity and spread are not considered, so it may be tighter than this says.
-    pub fn of(nodes: &[Node], pods: &[Pod], budgets: &[PodDisruptionBudget]) -> Self {
+    pub(crate) fn of(nodes: &[Node], pods: &[Pod], budgets: &[PodDisruptionBudget]) -> Self {
         let is_ours = |node: &&Node| node.labels().contains_key(POOL);
         let ours = nodes.iter().filter(is_ours).map(ResourceExt::name_any).collect::<Vec<_>>();
         let node_of = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone());

@@ -32,7 +32,7 @@ const RECORD: &str = "helm-release";
 ///
 /// # Errors
 /// When a role can't hold what both versions need.
-pub fn staged(
+pub(crate) fn staged(
     plan: Plan,
     desired: &Desired,
     world: &World,
@@ -109,7 +109,7 @@ pub fn staged(
 }
 
 /// Whether all pods of a Deployment serve.
-pub fn is_ready(deployment: &Object, world: &World) -> bool {
+pub(crate) fn is_ready(deployment: &Object, world: &World) -> bool {
     let live = world.objects.get(&deployment.key());
     live.is_some() && deployment_lacks(live).is_none()
 }
@@ -250,7 +250,7 @@ fn widened_rules(step: &Step, object: &Object, world: &World) -> (Option<Step>, 
 }
 
 /// The inline policies that a role has. One that doesn't parse allows nothing that could be kept.
-pub fn documents(state: &RoleState) -> Documents {
+pub(crate) fn documents(state: &RoleState) -> Documents {
     let parsed = state.inline.iter().filter_map(|(name, text)| {
         let document = Document::parse(text).ok()?;
         Some((name.clone(), document))

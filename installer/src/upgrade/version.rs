@@ -8,7 +8,7 @@ use tenon_installer_core::kubernetes::object::label;
 
 /// A version such as `1.2.3` or `1.2.3-rc.1`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Version {
+pub(crate) struct Version {
     numbers: [u64; 3],
     /// What follows a `-`; a version without it is newer than one with it.
     pre: Option<String>,
@@ -17,7 +17,7 @@ pub struct Version {
 /// A text that is no version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a version such as 1.2.3")]
-pub struct NotAVersion(String);
+pub(crate) struct NotAVersion(String);
 
 impl FromStr for Version {
     type Err = NotAVersion;
@@ -48,12 +48,12 @@ impl fmt::Display for Version {
 
 impl Version {
     /// This program's own.
-    pub fn own() -> Self {
+    pub(crate) fn own() -> Self {
         env!("CARGO_PKG_VERSION").parse().expect("cargo accepts nothing else")
     }
 
     /// Whether it comes after another one. Of pre-releases of one version, identifiers are compared as semantic versioning says.
-    pub fn is_newer_than(&self, other: &Self) -> bool {
+    pub(crate) fn is_newer_than(&self, other: &Self) -> bool {
         let order = self.numbers.cmp(&other.numbers).then_with(|| match (&self.pre, &other.pre) {
             (None, None) => std::cmp::Ordering::Equal,
             (None, Some(_)) => std::cmp::Ordering::Greater,
@@ -64,7 +64,7 @@ impl Version {
     }
 
     /// Whether both belong to the same minor release: then documents, CRDs and chart are the same.
-    pub fn is_of_release(&self, other: &Self) -> bool {
+    pub(crate) fn is_of_release(&self, other: &Self) -> bool {
         self.numbers[..2] == other.numbers[..2]
     }
 }
@@ -79,7 +79,7 @@ fn identifiers(pre: &str) -> Vec<(bool, u64, String)> {
 }
 
 /// What a Deployment runs: the tag of its image, or its label where the tag is no version.
-pub fn running(deployment: &Value) -> Option<Version> {
+pub(crate) fn running(deployment: &Value) -> Option<Version> {
     let image = deployment.pointer("/spec/template/spec/containers/0/image")?.as_str()?;
     let image = image.split('@').next().unwrap_or(image);
     let name = image.rsplit('/').next().unwrap_or(image);
@@ -88,7 +88,7 @@ pub fn running(deployment: &Value) -> Option<Version> {
 }
 
 /// Why a move from one version to another is refused; with what to do instead.
-pub fn refusals(from: Option<&Version>, to: &Version, own: &Version) -> Vec<String> {
+pub(crate) fn refusals(from: Option<&Version>, to: &Version, own: &Version) -> Vec<String> {
     let mut reasons = Vec::new();
     if from.is_some_and(|from| from.is_newer_than(to)) {
         let from = from.map(ToString::to_string).unwrap_or_default();

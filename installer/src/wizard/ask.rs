@@ -7,7 +7,7 @@ use tokio::task::spawn_blocking;
 
 /// A question as it is put.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Question {
+pub(crate) struct Question {
     /// What is asked.
     pub text: String,
     /// What `?` explains.
@@ -20,7 +20,7 @@ pub struct Question {
 
 /// What came back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reply {
+pub(crate) enum Reply {
     /// An answer; the default where nothing was typed.
     Answer(String),
     /// Back to the question before.
@@ -28,7 +28,7 @@ pub enum Reply {
 }
 
 /// Puts questions to somebody.
-pub trait Ask {
+pub(crate) trait Ask {
     /// Puts a question, and explains it as often as that is asked for.
     fn ask(&mut self, question: &Question) -> impl Future<Output = io::Result<Reply>>;
     /// Tells something.
@@ -36,7 +36,7 @@ pub trait Ask {
 }
 
 /// Asks on the terminal: questions on stderr, answers from stdin.
-pub struct Terminal {
+pub(crate) struct Terminal {
     width: usize,
 }
 

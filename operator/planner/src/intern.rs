@@ -50,6 +50,7 @@ impl Symbols {
     }
 
     /// The id of a value, if it was used.
+    #[cfg(test)]
     pub fn find_value(&self, name: &str) -> Option<Value> {
         self.values.get_index_of(name).map(|index| Value(narrow(index)))
     }

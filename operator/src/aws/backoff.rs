@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 /// Waits between tries: doubled from the first to the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Waits {
+pub(super) struct Waits {
     /// After the first failure.
     pub first: Duration,
     /// After any number of failures.
@@ -22,7 +22,7 @@ pub struct Waits {
 impl Waits {
     /// For questions to AWS: whoever has mended what was wrong sees it within a minute, and usually
     /// within seconds.
-    pub const QUESTIONS: Self =
+    pub(super) const QUESTIONS: Self =
         Self { first: Duration::from_secs(2), last: Duration::from_secs(60) };
 
     fn after(self, failures: u32) -> Duration {
@@ -32,7 +32,7 @@ impl Waits {
 
 /// Failures in a row, by what failed.
 #[derive(Debug)]
-pub struct Backoff<K> {
+pub(super) struct Backoff<K> {
     waits: Waits,
     failures: Mutex<BTreeMap<K, Failing>>,
 }
@@ -45,13 +45,13 @@ struct Failing {
 
 impl<K: Ord + Clone> Backoff<K> {
     /// Nothing has failed yet.
-    pub fn new(waits: Waits) -> Self {
+    pub(super) fn new(waits: Waits) -> Self {
         Self { waits, failures: Mutex::default() }
     }
 
     /// Takes note of a failure; returns how long to wait before the next try. Failures before that
     /// time has come do not prolong it: they are the same one, looked at again.
-    pub fn failed(&self, key: K) -> Duration {
+    pub(super) fn failed(&self, key: K) -> Duration {
         let now = Instant::now();
         let mut failures = self.failures.lock();
         // What has not failed again long after its time is not asked for any more.
@@ -65,18 +65,18 @@ impl<K: Ord + Clone> Backoff<K> {
     }
 
     /// How long to wait still, if something failed and its time has not come.
-    pub fn wait(&self, key: &K) -> Option<Duration> {
+    pub(super) fn wait(&self, key: &K) -> Option<Duration> {
         let due = self.failures.lock().get(key)?.due;
         due.checked_duration_since(Instant::now()).filter(|wait| !wait.is_zero())
     }
 
     /// Takes note of a success: the next failure is a first one.
-    pub fn succeeded(&self, key: &K) {
+    pub(super) fn succeeded(&self, key: &K) {
         self.failures.lock().remove(key);
     }
 
     /// Forgets the failures of some keys.
-    pub fn forget(&self, gone: impl Fn(&K) -> bool) {
+    pub(super) fn forget(&self, gone: impl Fn(&K) -> bool) {
         self.failures.lock().retain(|key, _| !gone(key));
     }
 }

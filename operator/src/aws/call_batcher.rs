@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 /// How long and how much is collected.
 #[derive(Clone, Copy, Debug)]
-pub struct Window {
+pub(super) struct Window {
     /// The batch closes when nothing came for this long.
     pub idle: Duration,
     /// It closes after this time in any case.
@@ -26,7 +26,7 @@ pub struct Window {
 
 /// Batches of items `I`, per bucket `K`, each answered with an `O`.
 #[derive(Debug)]
-pub struct CallBatcher<K, I, O> {
+pub(super) struct CallBatcher<K, I, O> {
     window: Window,
     open: Mutex<BTreeMap<K, Arc<Batch<I, O>>>>,
 }
@@ -47,7 +47,7 @@ struct Members<I, O> {
 
 /// What a finished batch looked like, for metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BatchSize {
+pub(super) struct BatchSize {
     /// Number of items.
     pub items: usize,
     /// How long it was open.
@@ -56,14 +56,14 @@ pub struct BatchSize {
 
 impl<K: Ord + Clone, I: Clone, O> CallBatcher<K, I, O> {
     /// An idle batcher.
-    pub fn new(window: Window) -> Self {
+    pub(super) fn new(window: Window) -> Self {
         Self { window, open: Mutex::default() }
     }
 
     /// Answers `item` with its part of one call of `call` for all items of the bucket. `call` must
     /// answer with as many values as it is given, in the same order. `observe` is told once per
     /// batch.
-    pub async fn submit<F, Fut>(
+    pub(super) async fn submit<F, Fut>(
         &self,
         bucket: K,
         item: I,

@@ -36,7 +36,7 @@ const SEEN_MEMORY_TTL: Duration = Duration::from_secs(60 * 24 * 60 * 60);
 
 /// Settings that shape catalogs.
 #[derive(Clone, Debug)]
-pub struct CatalogSettings {
+pub(super) struct CatalogSettings {
     /// The region.
     pub region: String,
     /// `--vm-memory-overhead-percent`.
@@ -49,7 +49,7 @@ pub struct CatalogSettings {
 
 /// All sources of catalogs, and the catalogs that were computed last.
 #[derive(Debug)]
-pub struct Catalogs {
+pub(super) struct Catalogs {
     settings: CatalogSettings,
     network: NetworkTable,
     types: RwLock<Types>,
@@ -93,27 +93,27 @@ struct Basis {
 
 /// Why there is no catalog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoCatalog {
+pub(super) enum NoCatalog {
     /// EC2 has not been asked yet, or told nothing.
     #[error("no instance types are known yet")]
-    NoTypes,
+    Types,
     /// EC2 has not been asked yet, or told nothing.
     #[error("no instance type offerings are known yet")]
-    NoOfferings,
+    Offerings,
     /// The price list was not asked for yet.
     #[error("no prices are known yet")]
-    NoPrices,
+    Prices,
     /// The NodeClass has no subnets in its status.
     #[error("no subnets found")]
-    NoSubnets,
+    Subnets,
     /// The NodeClass names a placement group, which was not looked up yet.
     #[error("the placement group is not known yet")]
-    NoPlacementGroup,
+    PlacementGroup,
 }
 
 impl Catalogs {
     /// Without any data.
-    pub fn new(settings: CatalogSettings) -> Self {
+    pub(super) fn new(settings: CatalogSettings) -> Self {
         Self {
             settings,
             network: NetworkTable::bundled(),
@@ -129,30 +129,30 @@ impl Catalogs {
     }
 
     /// The catalog of a NodeClass, with the placement group that it names.
-    pub fn catalog(
+    pub(super) fn catalog(
         &self,
         class: &EC2NodeClass,
         placement_group: Option<&PlacementGroup>,
     ) -> std::result::Result<Arc<Catalog>, NoCatalog> {
         let types = self.types.read().clone();
         if types.infos.is_empty() {
-            return Err(NoCatalog::NoTypes);
+            return Err(NoCatalog::Types);
         }
         if types.zones.is_empty() {
-            return Err(NoCatalog::NoOfferings);
+            return Err(NoCatalog::Offerings);
         }
         // What has no price has no offering: without any, every launch would look like a lack of
         // capacity.
         if self.prices.with(PriceTable::is_empty) {
-            return Err(NoCatalog::NoPrices);
+            return Err(NoCatalog::Prices);
         }
         let status = class.status.as_ref();
         let subnets = status.map(|status| status.subnets.as_slice()).unwrap_or_default();
         if subnets.is_empty() {
-            return Err(NoCatalog::NoSubnets);
+            return Err(NoCatalog::Subnets);
         }
         if class.spec.placement_group_selector.is_some() && placement_group.is_none() {
-            return Err(NoCatalog::NoPlacementGroup);
+            return Err(NoCatalog::PlacementGroup);
         }
         self.shifts.learn(subnets);
         let name = class.metadata.name.clone().unwrap_or_default();
@@ -191,13 +191,13 @@ impl Catalogs {
     }
 
     /// Keeps what was computed for these NodeClasses, and forgets the others.
-    pub fn keep(&self, known: impl Fn(&str) -> bool) {
+    pub(super) fn keep(&self, known: impl Fn(&str) -> bool) {
         self.computed.lock().retain(|class, _| known(class));
     }
 
     /// Takes note of the memory that a node of a type with one of these images has. The smallest
     /// figure counts, and it changes catalogs.
-    pub fn observe_memory(&self, instance_type: &str, amis: &[Ami], bytes: i64) {
+    pub(super) fn observe_memory(&self, instance_type: &str, amis: &[Ami], bytes: i64) {
         let key = (instance_type.to_owned(), ami_key(amis));
         let known = self.seen_memory.get(&key);
         if known.is_none_or(|known| bytes <= known) {
@@ -209,7 +209,7 @@ impl Catalogs {
     }
 
     /// Whether types and zones are known.
-    pub fn has_types(&self) -> bool {
+    pub(super) fn has_types(&self) -> bool {
         let types = self.types.read();
         !types.infos.is_empty() && !types.zones.is_empty()
     }
@@ -225,7 +225,7 @@ impl Catalogs {
 }
 
 /// Asks EC2 for types and zones. An empty answer is an error: then the old ones stay.
-pub async fn refresh_types(client: &ec2::Ec2, catalogs: &Catalogs) -> Result<()> {
+pub(super) async fn refresh_types(client: &ec2::Ec2, catalogs: &Catalogs) -> Result<()> {
     let (infos, zones) =
         tokio::join!(ec2::instance_types(client), ec2::instance_type_zones(client));
     let (mut infos, zones) = (infos?, zones?);

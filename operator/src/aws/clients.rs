@@ -121,7 +121,7 @@ const NO_PRICES: &str = "us-east-1";
 /// The region whose endpoint serves the price lists of `region`; `None` where there is none to ask:
 /// credentials of a partition are unknown in every other one, and of all partitions only AWS's own
 /// and that of China serve price lists.
-pub fn pricing_region(region: &str) -> Option<&'static str> {
+pub(super) fn pricing_region(region: &str) -> Option<&'static str> {
     let mut parts = region.split('-');
     match (parts.next()?, parts.next()?) {
         ("eusc", _) | (_, "gov") => None,

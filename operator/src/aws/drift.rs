@@ -14,7 +14,7 @@ use super::launcher::template::ami_for;
 
 /// Why a machine has drifted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Drift {
+pub(super) enum Drift {
     /// A setting of the NodeClass changed.
     NodeClass,
     /// Another image is the right one now.
@@ -31,7 +31,7 @@ pub enum Drift {
 
 impl Drift {
     /// The reason of the condition.
-    pub fn reason(self) -> &'static str {
+    pub(super) fn reason(self) -> &'static str {
         match self {
             Self::NodeClass => "NodeClassDrift",
             Self::Ami => "AMIDrift",
@@ -45,7 +45,7 @@ impl Drift {
 
 /// Drift can't be told.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unclear {
+pub(super) enum Unclear {
     /// The claim has no label with its type, or the type is not in the catalog.
     #[error("the instance type {0:?} is not known")]
     Type(String),
@@ -58,7 +58,7 @@ pub enum Unclear {
 }
 
 /// Drift that shows without a look at the instance: settings and image.
-pub fn without_instance(
+pub(super) fn without_instance(
     claim: &NodeClaim,
     class: &EC2NodeClass,
     catalog: &Catalog,
@@ -88,7 +88,7 @@ pub fn without_instance(
 }
 
 /// Drift that shows on the instance: network, reservation, placement.
-pub fn of_instance(
+pub(super) fn of_instance(
     claim: &NodeClaim,
     class: &EC2NodeClass,
     instance: &Instance,

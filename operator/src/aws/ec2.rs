@@ -22,23 +22,23 @@ mod images;
 mod instances;
 mod network;
 mod offers;
-pub mod requests;
+pub(super) mod requests;
 mod reservations;
-pub mod send;
+pub(super) mod send;
 mod status;
 mod templates;
 mod type_info;
 mod watch;
 
-pub use self::images::{Image, images};
-pub use self::instances::{InReservation, Instance, create_tags, instances, terminate};
-pub use self::network::{
+pub(super) use self::images::{Image, images};
+pub(super) use self::instances::{InReservation, Instance, create_tags, instances, terminate};
+pub(super) use self::network::{
     GroupKey, PlacementGroup, SecurityGroup, Subnet, placement_groups, security_groups, subnets,
 };
-pub use self::offers::{instance_type_zones, instance_types, spot_prices};
-pub use self::reservations::{CapacityReservation, capacity_reservations};
-pub use self::status::{InstanceStatus, unhealthy_instances};
-pub use self::templates::{delete_launch_template, launch_template_exists, launch_templates};
+pub(super) use self::offers::{instance_type_zones, instance_types, spot_prices};
+pub(super) use self::reservations::{CapacityReservation, capacity_reservations};
+pub(super) use self::status::{InstanceStatus, unhealthy_instances};
+pub(super) use self::templates::{delete_launch_template, launch_templates};
 
 /// EC2, called no faster than the account bears. Clones share the pace.
 #[derive(Clone, Debug)]
@@ -103,7 +103,7 @@ impl std::ops::Deref for Ec2 {
 }
 
 /// A filter of a Describe call: name and alternatives.
-pub type Filter = (String, Vec<String>);
+pub(super) type Filter = (String, Vec<String>);
 
 fn filters(filters: &[Filter]) -> Option<Vec<sdk::Filter>> {
     (!filters.is_empty()).then(|| {
@@ -117,7 +117,7 @@ fn filters(filters: &[Filter]) -> Option<Vec<sdk::Filter>> {
 }
 
 /// The filters of a tag selector: `*` asks for the key only.
-pub fn tag_filters(tags: &BTreeMap<String, String>) -> Vec<Filter> {
+pub(super) fn tag_filters(tags: &BTreeMap<String, String>) -> Vec<Filter> {
     tags.iter()
         .map(|(key, value)| {
             if value == "*" {
@@ -130,13 +130,13 @@ pub fn tag_filters(tags: &BTreeMap<String, String>) -> Vec<Filter> {
 }
 
 /// A filter.
-pub fn filter(name: &str, values: impl IntoIterator<Item = impl Into<String>>) -> Filter {
+pub(super) fn filter(name: &str, values: impl IntoIterator<Item = impl Into<String>>) -> Filter {
     (name.to_owned(), values.into_iter().map(Into::into).collect())
 }
 
 /// Whether the caller may describe instance types: the cheapest proof that credentials and endpoint
 /// work.
-pub async fn check_access(ec2: &Ec2) -> Result<()> {
+pub(super) async fn check_access(ec2: &Ec2) -> Result<()> {
     const OPERATION: &str = "DescribeInstanceTypes";
     let sent = ec2.describe_instance_types().dry_run(true).send();
     match ec2.call(OPERATION, sent).await {

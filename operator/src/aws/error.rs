@@ -59,7 +59,7 @@ fn prefixed(before: &str, text: Option<&str>, after: &str) -> String {
 }
 
 /// Result of a call to AWS.
-pub type Result<T> = std::result::Result<T, Error>;
+pub(super) type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
     /// From an SDK error.
@@ -159,7 +159,7 @@ impl Error {
 }
 
 /// What a code means, for calls and for the error items of CreateFleet.
-pub fn kind_of(code: &str) -> Kind {
+pub(super) fn kind_of(code: &str) -> Kind {
     match code {
         "InsufficientInstanceCapacity"
         | "MaxSpotInstanceCountExceeded"
@@ -214,19 +214,19 @@ fn without_encoded_part(text: &str) -> &str {
 
 /// The code with which EC2 says that the account lacks the role for spot and the caller may not
 /// create it.
-pub const SPOT_ROLE_MISSING: &str = "AuthFailure.ServiceLinkedRoleCreationNotPermitted";
+pub(super) const SPOT_ROLE_MISSING: &str = "AuthFailure.ServiceLinkedRoleCreationNotPermitted";
 
 /// Whether EC2 says that a spread placement group is full in a zone, for whatever type.
-pub fn is_spread_limit(message: &str) -> bool {
+pub(super) fn is_spread_limit(message: &str) -> bool {
     message.contains("limit of instances in this spread placement group")
 }
 
 /// The code with which EC2 says that a subnet has no free addresses.
-pub const SUBNET_FULL: &str = "InsufficientFreeAddressesInSubnet";
+pub(super) const SUBNET_FULL: &str = "InsufficientFreeAddressesInSubnet";
 
 /// Reason (condition reason, metric label) and message for people, of a launch or a validation that
 /// failed with this code and message. The first row that matches counts.
-pub fn launch_reason(code: &str, message: &str) -> (&'static str, String) {
+pub(super) fn launch_reason(code: &str, message: &str) -> (&'static str, String) {
     let text = format!("{code}: {message}");
     let has = |part: &str| text.contains(part);
     let plain = |reason: &'static str, message: &str| (reason, format!("{message} ({text})"));

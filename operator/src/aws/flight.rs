@@ -13,7 +13,7 @@ use tokio::sync::broadcast;
 
 /// Calls that are under way, by what they are for.
 #[derive(Debug)]
-pub struct Flights<K: Ord, T> {
+pub(super) struct Flights<K: Ord, T> {
     under_way: Mutex<BTreeMap<K, broadcast::Sender<T>>>,
 }
 
@@ -30,7 +30,7 @@ enum Role<T> {
 
 impl<K: Ord + Clone, T: Clone> Flights<K, T> {
     /// The outcome of `call`, or of the call of somebody else for the same key that is under way.
-    pub async fn join<F, Fut>(&self, key: &K, call: F) -> T
+    pub(super) async fn join<F, Fut>(&self, key: &K, call: F) -> T
     where
         F: FnOnce() -> Fut,
         Fut: Future<Output = T>,

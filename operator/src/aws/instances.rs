@@ -20,7 +20,7 @@ const WINDOW: Window =
 
 /// Reads and terminates instances, and remembers what it read.
 #[derive(Debug)]
-pub struct Instances {
+pub(super) struct Instances {
     ec2: Ec2,
     cluster: Arc<str>,
     metrics: AwsMetrics,
@@ -32,7 +32,12 @@ pub struct Instances {
 
 impl Instances {
     /// Instances of a cluster.
-    pub fn new(ec2: Ec2, cluster: Arc<str>, metrics: AwsMetrics, shifts: Arc<ZonalShifts>) -> Self {
+    pub(super) fn new(
+        ec2: Ec2,
+        cluster: Arc<str>,
+        metrics: AwsMetrics,
+        shifts: Arc<ZonalShifts>,
+    ) -> Self {
         Self {
             ec2,
             cluster,
@@ -46,7 +51,7 @@ impl Instances {
 
     /// The instance as EC2 has it now; `None` when it is gone. Of one in a zone that is shifted
     /// away from, what was read before: there EC2's word that it is gone counts for nothing.
-    pub async fn get(&self, id: &str) -> Result<Option<Instance>> {
+    pub(super) async fn get(&self, id: &str) -> Result<Option<Instance>> {
         let known = self.known.lock().get(id).cloned();
         if let Some(instance) = known.filter(|known| self.shifts.contain(&known.zone)) {
             return Ok(Some(instance));
@@ -70,7 +75,7 @@ impl Instances {
 
     /// The instance as it was read last, by [`Self::list`] at the latest; asks EC2 when it was not
     /// read yet.
-    pub async fn get_known(&self, id: &str) -> Result<Option<Instance>> {
+    pub(super) async fn get_known(&self, id: &str) -> Result<Option<Instance>> {
         let known = self.known.lock().get(id).cloned();
         match known {
             Some(instance) => Ok(Some(instance)),
@@ -79,7 +84,7 @@ impl Instances {
     }
 
     /// All instances that the operator launched for this cluster.
-    pub async fn list(&self) -> Result<Vec<Instance>> {
+    pub(super) async fn list(&self) -> Result<Vec<Instance>> {
         let mut found = ec2::instances(&self.ec2, &[], &self.own_filters()).await?;
         let mut known = self.known.lock();
         let listed: BTreeSet<&str> = found.iter().map(|instance| instance.id.as_str()).collect();
@@ -95,7 +100,7 @@ impl Instances {
     }
 
     /// Starts the termination of an instance.
-    pub async fn terminate(&self, instance: &Instance) -> Result<()> {
+    pub(super) async fn terminate(&self, instance: &Instance) -> Result<()> {
         self.shifts.check("TerminateInstances", &instance.zone)?;
         let result = self
             .terminate
@@ -114,7 +119,7 @@ impl Instances {
     }
 
     /// Adds tags to an instance.
-    pub async fn tag(&self, id: &str, tags: &BTreeMap<String, String>) -> Result<()> {
+    pub(super) async fn tag(&self, id: &str, tags: &BTreeMap<String, String>) -> Result<()> {
         let zone = self.known.lock().get(id).map(|known| known.zone.clone());
         if let Some(zone) = zone {
             self.shifts.check("CreateTags", &zone)?;
@@ -192,7 +197,7 @@ fn ignore_gone(error: &Error) -> Result<()> {
 }
 
 /// The id in a provider id, or why there is none.
-pub fn parse_provider_id(provider_id: &str) -> Result<&str> {
+pub(super) fn parse_provider_id(provider_id: &str) -> Result<&str> {
     instance_id(provider_id).ok_or_else(|| {
         Error::unexpected(
             "DescribeInstances",

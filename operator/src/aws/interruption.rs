@@ -28,7 +28,7 @@ use crate::text::chain;
 use crate::write::{WriteError, Writer};
 
 pub mod message;
-pub mod status;
+pub(crate) mod status;
 
 /// Messages that are handled at once.
 const WORKERS: usize = 10;

@@ -28,24 +28,24 @@ use super::ec2::{Ec2, PlacementGroup};
 use super::error::{Error, launch_reason};
 use super::matching::Requirements;
 use super::metrics::AwsMetrics;
-use super::resources;
 use super::tags;
 use super::user_data::{ClusterFacts, UserDataError};
 use crate::cloud_provider::CloudError;
+use crate::state::resources;
 
 pub mod candidate;
 pub mod filters;
 pub mod fleet;
 mod fleets;
-pub mod placement;
-pub mod reserved;
-pub mod subnets;
-pub mod template;
-pub mod templates;
+pub(super) mod placement;
+pub(super) mod reserved;
+pub(super) mod subnets;
+pub(super) mod template;
+pub(super) mod templates;
 
 /// What a claim is launched with; all of it read at one moment.
 #[derive(Clone, Debug)]
-pub struct LaunchInput<'a> {
+pub(super) struct LaunchInput<'a> {
     /// The NodeClaim to launch an instance for.
     pub claim: &'a NodeClaim,
     /// Its NodeClass, ready.
@@ -60,7 +60,7 @@ pub struct LaunchInput<'a> {
 
 /// A machine that was launched.
 #[derive(Clone, Debug, PartialEq)]
-pub struct LaunchedInstance {
+pub(super) struct LaunchedInstance {
     /// What EC2 answered.
     pub instance: FleetInstance,
     /// How it was bought.
@@ -75,7 +75,7 @@ pub struct LaunchedInstance {
 
 /// Launches machines.
 #[derive(Debug)]
-pub struct Launcher {
+pub(super) struct Launcher {
     region: String,
     /// Launch templates.
     pub templates: Templates,
@@ -105,7 +105,7 @@ struct Ready {
 impl Launcher {
     /// A launcher for a region. Without `reserved_capacity` launches leave it to EC2 whether they
     /// use open reservations.
-    pub fn new(
+    pub(super) fn new(
         ec2: Ec2,
         region: String,
         cluster: Arc<str>,
@@ -124,12 +124,12 @@ impl Launcher {
     }
 
     /// Whether a launch of the claim got no answer, so that a machine may exist that nobody knows.
-    pub fn is_unfinished(&self, claim_uid: &str) -> bool {
+    pub(super) fn is_unfinished(&self, claim_uid: &str) -> bool {
         self.fleets.is_unfinished(claim_uid)
     }
 
     /// Repeats the claim's last call, if that got no answer.
-    pub async fn resume(
+    pub(super) async fn resume(
         &self,
         claim_uid: &str,
         catalogs: &Catalogs,
@@ -140,7 +140,7 @@ impl Launcher {
     }
 
     /// Launches one machine for a claim.
-    pub async fn launch(
+    pub(super) async fn launch(
         &self,
         input: &LaunchInput<'_>,
         catalogs: &Catalogs,
@@ -353,7 +353,7 @@ impl Attempt {
 }
 
 /// A launch that failed because this call did.
-pub fn call_failed(error: Error) -> CloudError {
+pub(super) fn call_failed(error: Error) -> CloudError {
     let (reason, message) = error.launch_reason();
     create_error(reason, message, Some(error))
 }

@@ -5,36 +5,36 @@ use tenon_planner::snapshot::{CapacityType, InstanceType, Offering, Operator, Re
 
 /// A conjunction of requirements, e.g. a NodeClaim's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Requirements(Vec<Requirement>);
+pub(super) struct Requirements(Vec<Requirement>);
 
 impl Requirements {
     /// From the API's form. Keys are taken as they are: NodeClaims carry normalised keys.
-    pub fn from_api(requirements: &[tenon_crds::Requirement]) -> Self {
+    pub(super) fn from_api(requirements: &[tenon_crds::Requirement]) -> Self {
         Self(requirements.iter().map(from_api).collect())
     }
 
     /// Whether a label with this value (or its absence) is allowed.
-    pub fn allow(&self, key: &str, value: Option<&str>) -> bool {
+    pub(super) fn allow(&self, key: &str, value: Option<&str>) -> bool {
         self.0.iter().filter(|requirement| requirement.key == key).all(|r| holds(r, value))
     }
 
     /// Whether anything is said about the label.
-    pub fn mention(&self, key: &str) -> bool {
+    pub(super) fn mention(&self, key: &str) -> bool {
         self.0.iter().any(|requirement| requirement.key == key)
     }
 
     /// Whether some requirement asks for several distinct values.
-    pub fn have_min_values(&self) -> bool {
+    pub(super) fn have_min_values(&self) -> bool {
         self.0.iter().any(|requirement| requirement.min_values.is_some())
     }
 
     /// The requirements that ask for several distinct values.
-    pub fn min_values(&self) -> impl Iterator<Item = (&str, u32)> {
+    pub(super) fn min_values(&self) -> impl Iterator<Item = (&str, u32)> {
         self.0.iter().filter_map(|r| Some((r.key.as_str(), r.min_values?)))
     }
 
     /// Whether what a type or an offering defines about its labels leaves a value for each of them.
-    pub fn meet(&self, defined: &[Requirement]) -> bool {
+    pub(super) fn meet(&self, defined: &[Requirement]) -> bool {
         self.0.iter().all(|wanted| {
             let Some(defined) = find(defined, &wanted.key) else { return true };
             match defined.operator {
@@ -45,35 +45,35 @@ impl Requirements {
     }
 
     /// Whether an instance type can have the labels.
-    pub fn meet_type(&self, instance_type: &InstanceType) -> bool {
+    pub(super) fn meet_type(&self, instance_type: &InstanceType) -> bool {
         self.meet(&instance_type.requirements)
     }
 
     /// Whether an offering has the labels.
-    pub fn meet_offering(&self, offering: &Offering) -> bool {
+    pub(super) fn meet_offering(&self, offering: &Offering) -> bool {
         self.allow(labels::ZONE, Some(&offering.zone))
             && self.allow(labels::CAPACITY_TYPE, Some(offering.capacity_type.as_str()))
             && self.meet(&offering.requirements)
     }
 
     /// Whether machines of this capacity type are allowed.
-    pub fn allow_capacity_type(&self, capacity_type: CapacityType) -> bool {
+    pub(super) fn allow_capacity_type(&self, capacity_type: CapacityType) -> bool {
         self.allow(labels::CAPACITY_TYPE, Some(capacity_type.as_str()))
     }
 
     /// `default` where it is allowed, else `dedicated`.
-    pub fn tenancy(&self) -> &'static str {
+    pub(super) fn tenancy(&self) -> &'static str {
         if self.allow(aws::INSTANCE_TENANCY, Some("default")) { "default" } else { "dedicated" }
     }
 }
 
 /// Whether an image with these requirements fits an instance type.
-pub fn image_fits(image: &[tenon_crds::Requirement], instance_type: &[Requirement]) -> bool {
+pub(super) fn image_fits(image: &[tenon_crds::Requirement], instance_type: &[Requirement]) -> bool {
     Requirements::from_api(image).meet(instance_type)
 }
 
 /// From the API's form.
-pub fn from_api(requirement: &tenon_crds::Requirement) -> Requirement {
+pub(super) fn from_api(requirement: &tenon_crds::Requirement) -> Requirement {
     let operator = match requirement.operator {
         tenon_crds::Operator::In => Operator::In,
         tenon_crds::Operator::NotIn => Operator::NotIn,
@@ -93,7 +93,7 @@ pub fn from_api(requirement: &tenon_crds::Requirement) -> Requirement {
 }
 
 /// The only value of a label that a type defines, if there is exactly one.
-pub fn single_value<'r>(defined: &'r [Requirement], key: &str) -> Option<&'r str> {
+pub(super) fn single_value<'r>(defined: &'r [Requirement], key: &str) -> Option<&'r str> {
     match find(defined, key)? {
         Requirement { operator: Operator::In, values, .. } => match values.as_slice() {
             [value] => Some(value),
@@ -104,7 +104,7 @@ pub fn single_value<'r>(defined: &'r [Requirement], key: &str) -> Option<&'r str
 }
 
 /// The values of a label that a type or an offering defines; none where it does not have the label.
-pub fn values_of<'r>(defined: &'r [Requirement], key: &str) -> &'r [String] {
+pub(super) fn values_of<'r>(defined: &'r [Requirement], key: &str) -> &'r [String] {
     let found = find(defined, key).filter(|requirement| requirement.operator == Operator::In);
     found.map(|requirement| requirement.values.as_slice()).unwrap_or_default()
 }

@@ -27,7 +27,7 @@ const BATCH_SIZES: &[f64] = &[
 families! {
     /// What the provider counts.
     #[derive(Clone, Debug)]
-    pub struct AwsMetrics {
+    pub(crate) struct AwsMetrics {
         /// Number of errors of CreateFleet, by offering and reason
         pub launch_failures: counters(
             "karpenter_cloudprovider_instance_launch_failures_total",
@@ -83,7 +83,11 @@ families! {
 }
 
 /// Exposes the conditions of EC2NodeClasses, and counts how they change.
-pub fn follow(classes: &Arc<NodeClasses<EC2NodeClass>>, context: &Context, tasks: &mut Tasks) {
+pub(super) fn follow(
+    classes: &Arc<NodeClasses<EC2NodeClass>>,
+    context: &Context,
+    tasks: &mut Tasks,
+) {
     let conditions = Conditions { classes: Arc::clone(classes), clock: context.clock };
     context.metrics.expose(Arc::new(conditions));
     let observer = Observer::new(context.metrics.clone(), context.clock, &[]);

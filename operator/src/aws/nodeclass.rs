@@ -48,7 +48,7 @@ const TERMINATING_REFRESH: Duration = Duration::from_secs(10 * 60);
 
 /// Why a reconcile failed. Each is logged once, and tried again.
 #[derive(Debug, thiserror::Error)]
-pub enum ReconcileError {
+pub(super) enum ReconcileError {
     /// Which NodeClaims there are.
     #[error("listing the NodeClaims of the EC2NodeClass")]
     Claims(#[source] kube::Error),

@@ -22,7 +22,7 @@ use tenon_state::guarded::Guarded;
 /// What a NodeClaim uses.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct ClaimUse {
+pub(super) struct ClaimUse {
     /// Its metadata.
     pub metadata: ObjectMeta,
     spec: ClaimSpec,
@@ -59,38 +59,38 @@ struct ConditionType {
 
 impl ClaimUse {
     /// `metadata.name`; empty if it is absent, which the API server never sends.
-    pub fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         self.metadata.name.as_deref().unwrap_or_default()
     }
 
     /// Its EC2NodeClass; `None` when it is another provider's.
-    pub fn class(&self) -> Option<&str> {
+    pub(super) fn class(&self) -> Option<&str> {
         let ClassReference { group, name } = &self.spec.node_class_ref;
         (group == keys::GROUP).then_some(name.as_str())
     }
 
     /// The id of its instance.
-    pub fn instance_id(&self) -> Option<&str> {
+    pub(super) fn instance_id(&self) -> Option<&str> {
         instance_id(self.status.provider_id.as_deref()?)
     }
 
     /// Whether it has a machine, of whatever kind.
-    pub fn has_machine(&self) -> bool {
+    pub(super) fn has_machine(&self) -> bool {
         self.status.provider_id.as_deref().is_some_and(|id| !id.is_empty())
     }
 
     /// Whether its status has a condition of this type.
-    pub fn has_condition(&self, type_: &str) -> bool {
+    pub(super) fn has_condition(&self, type_: &str) -> bool {
         self.status.conditions.iter().any(|condition| condition.type_ == type_)
     }
 
     /// An annotation.
-    pub fn annotation(&self, key: &str) -> Option<&str> {
+    pub(super) fn annotation(&self, key: &str) -> Option<&str> {
         text(self.metadata.annotations.as_ref(), key)
     }
 
     /// A label.
-    pub fn label(&self, key: &str) -> Option<&str> {
+    pub(super) fn label(&self, key: &str) -> Option<&str> {
         text(self.metadata.labels.as_ref(), key)
     }
 }
@@ -102,7 +102,7 @@ fn text<'m>(all: Option<&'m BTreeMap<String, String>>, key: &str) -> Option<&'m 
 /// What an EC2NodeClass uses.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct ClassUse {
+pub(super) struct ClassUse {
     /// Its metadata.
     pub metadata: ObjectMeta,
     /// Its status.
@@ -112,7 +112,7 @@ pub struct ClassUse {
 /// The part of the status that names things in AWS.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct ClassStatus {
+pub(super) struct ClassStatus {
     /// The instance profile of new machines.
     pub instance_profile: Option<String>,
 }
@@ -155,19 +155,19 @@ same_resource!(ClaimUse, NodeClaim);
 same_resource!(ClassUse, EC2NodeClass);
 
 /// What all NodeClaims use.
-pub async fn claims(client: &Client) -> kube::Result<Vec<ClaimUse>> {
+pub(super) async fn claims(client: &Client) -> kube::Result<Vec<ClaimUse>> {
     let api: Api<ClaimUse> = Api::all(client.clone());
     Ok(api.list(&ListParams::default()).await?.items)
 }
 
 /// What all EC2NodeClasses use.
-pub async fn classes(client: &Client) -> kube::Result<Vec<ClassUse>> {
+pub(super) async fn classes(client: &Client) -> kube::Result<Vec<ClassUse>> {
     let api: Api<ClassUse> = Api::all(client.clone());
     Ok(api.list(&ListParams::default()).await?.items)
 }
 
 /// All objects of a kind that parse. The watches tell of those that don't.
-pub async fn parsed<K>(client: &Client) -> kube::Result<Vec<K>>
+pub(super) async fn parsed<K>(client: &Client) -> kube::Result<Vec<K>>
 where
     K: Resource<DynamicType = (), Scope = ClusterResourceScope>
         + Clone

@@ -17,7 +17,7 @@ use super::error::{Error, Kind};
 
 /// Calls that EC2 counts together, or that must not wait for others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Family {
+pub(super) enum Family {
     /// Calls that only read.
     Describe,
     /// `CreateFleet`, and `RunInstances`, which is called as a dry run only.
@@ -44,7 +44,7 @@ impl Family {
         [Self::Describe, Self::Launch, Self::Template, Self::Terminate, Self::Tag];
 
     /// The family of an API operation.
-    pub fn of(operation: &str) -> Self {
+    pub(super) fn of(operation: &str) -> Self {
         match operation {
             "CreateFleet" | "RunInstances" => Self::Launch,
             "CreateLaunchTemplate" | "DeleteLaunchTemplate" => Self::Template,
@@ -79,7 +79,7 @@ const TOGETHER: Duration = Duration::from_secs(1);
 
 /// The buckets of all families.
 #[derive(Debug)]
-pub struct Pace {
+pub(super) struct Pace {
     buckets: [Bucket; Family::ALL.len()],
 }
 
@@ -91,12 +91,12 @@ impl Default for Pace {
 
 impl Pace {
     /// Waits until a call of the family may be made. Who comes first goes first.
-    pub async fn turn(&self, family: Family) {
+    pub(super) async fn turn(&self, family: Family) {
         self.buckets[family.index()].turn().await;
     }
 
     /// Takes a turn without waiting for it: the calls that follow wait for longer.
-    pub fn take(&self, family: Family) {
+    pub(super) fn take(&self, family: Family) {
         let bucket = &self.buckets[family.index()];
         let mut state = bucket.state.lock();
         state.advance(bucket.grant, Instant::now());
@@ -104,21 +104,21 @@ impl Pace {
     }
 
     /// Gives back a turn that was not used.
-    pub fn give_back(&self, family: Family) {
+    pub(super) fn give_back(&self, family: Family) {
         let bucket = &self.buckets[family.index()];
         let mut state = bucket.state.lock();
         state.tokens = (state.tokens + 1.0).min(bucket.grant.burst);
     }
 
     /// Takes note of how a call ended.
-    pub fn learn<T>(&self, family: Family, result: &Result<T, Error>) {
+    pub(super) fn learn<T>(&self, family: Family, result: &Result<T, Error>) {
         if result.as_ref().is_err_and(|error| error.kind == Kind::Throttled) {
             self.throttled(family);
         }
     }
 
     /// Takes note of a throttled call.
-    pub fn throttled(&self, family: Family) {
+    pub(super) fn throttled(&self, family: Family) {
         if let Some(rate) = self.buckets[family.index()].throttled() {
             tracing::warn!(?family, calls_per_second = rate, "EC2 throttles calls, slowing down");
         }

@@ -14,8 +14,8 @@ use super::launcher::placement::UNKNOWN_PARTITION;
 use super::launcher::reserved::{Reservation, Terms};
 use super::launcher::template::{EFA_RESOURCE, ami_for};
 use super::provider_id::provider_id;
-use super::resources;
 use crate::cloud_provider::{Instance, Launched};
+use crate::state::resources;
 
 /// What an instance is, wherever it was learnt from.
 struct Facts<'a> {
@@ -29,7 +29,7 @@ struct Facts<'a> {
 }
 
 /// An instance that was read.
-pub fn instance(
+pub(super) fn instance(
     found: &ec2::Instance,
     instance_type: Option<&InstanceType>,
     class: Option<&EC2NodeClass>,
@@ -59,7 +59,7 @@ pub fn instance(
 }
 
 /// The result of a launch, from an instance that was found later.
-pub fn launched_instance(
+pub(super) fn launched_instance(
     found: &ec2::Instance,
     claim: &NodeClaim,
     class: &EC2NodeClass,
@@ -72,7 +72,7 @@ pub fn launched_instance(
 }
 
 /// The result of a launch, from the fleet's answer. `now` is when that came.
-pub fn launched_fleet(
+pub(super) fn launched_fleet(
     launched: &LaunchedInstance,
     claim: &NodeClaim,
     class: &EC2NodeClass,
@@ -210,7 +210,7 @@ fn find<'c>(catalog: &'c Catalog, name: &str) -> Option<&'c InstanceType> {
 }
 
 /// How an instance was bought.
-pub fn capacity_type(found: &ec2::Instance) -> CapacityType {
+pub(super) fn capacity_type(found: &ec2::Instance) -> CapacityType {
     if found.spot {
         CapacityType::Spot
     } else if found.reservation.is_some() {

@@ -1,19 +1,19 @@
 //! Provider ids: `aws:///<zone>/<instance id>`.
 
 /// The provider id of an instance.
-pub fn provider_id(zone: &str, id: &str) -> String {
+pub(super) fn provider_id(zone: &str, id: &str) -> String {
     format!("aws:///{zone}/{id}")
 }
 
 /// The instance's id.
-pub fn instance_id(provider_id: &str) -> Option<&str> {
+pub(super) fn instance_id(provider_id: &str) -> Option<&str> {
     let (_, rest) = provider_id.split_once(":///")?;
     let (_, id) = rest.rsplit_once('/')?;
     (!id.is_empty()).then_some(id)
 }
 
 /// The name of the instance's zone.
-pub fn zone(provider_id: &str) -> Option<&str> {
+pub(super) fn zone(provider_id: &str) -> Option<&str> {
     let (_, rest) = provider_id.split_once(":///")?;
     let (zone, _) = rest.rsplit_once('/')?;
     (!zone.is_empty()).then_some(zone)

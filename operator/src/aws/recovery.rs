@@ -29,7 +29,8 @@ use super::instances::Instances;
 use super::launcher::placement;
 use super::matching::Requirements;
 use super::objects::ClaimUse;
-use super::{objects, present, resources};
+use super::{objects, present};
+use crate::state::resources;
 
 /// Claims that are looked after at the same time share one list of instances, and one of
 /// NodeClaims.
@@ -47,7 +48,7 @@ const MEMORY: SignedDuration = SignedDuration::from_hours(1);
 
 /// Finds machines that former leaders launched.
 #[derive(Debug)]
-pub struct Recovery {
+pub(super) struct Recovery {
     instances: Lists<Instance, Error>,
     claims: Lists<ClaimUse, Arc<kube::Error>>,
     /// When this process was the leader, the newest term last.
@@ -89,7 +90,7 @@ pub(super) struct AdoptionScope<'a> {
 
 /// Why it cannot be told whether a claim has a machine.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum RecoveryError {
+pub(super) enum RecoveryError {
     /// AWS did not answer, or refused.
     #[error(transparent)]
     Aws(#[from] Error),
@@ -119,28 +120,28 @@ impl Default for Recovery {
 
 impl Recovery {
     /// From now on this process is the one that launches.
-    pub fn lead_since(&self, now: Timestamp) {
+    pub(super) fn lead_since(&self, now: Timestamp) {
         let mut terms = self.terms.lock();
         terms.retain(|term| term.ended.is_none_or(|ended| now.duration_since(ended) < MEMORY));
         terms.push(Term { began: now, ended: None });
     }
 
     /// From now on it is not.
-    pub fn lead_until(&self, now: Timestamp) {
+    pub(super) fn lead_until(&self, now: Timestamp) {
         if let Some(term) = self.terms.lock().last_mut() {
             term.ended.get_or_insert(now);
         }
     }
 
     /// Whether a former leader may have launched for the claim.
-    pub fn may_have_been_launched(&self, claim: &NodeClaim) -> bool {
+    pub(super) fn may_have_been_launched(&self, claim: &NodeClaim) -> bool {
         let created = claim.metadata.creation_timestamp.as_ref().map(|time| time.0);
         let began = self.terms.lock().last().map(|term| term.began);
         created.zip(began).is_some_and(|(created, began)| created.duration_since(began) < SKEW)
     }
 
     /// The instance that carries the claim's name.
-    pub async fn find(
+    pub(super) async fn find(
         &self,
         instances: &Instances,
         claim: &NodeClaim,
@@ -224,7 +225,7 @@ fn named(found: &[Instance], claim: &NodeClaim) -> Option<Instance> {
 
 /// Whether an instance may be the one that a claim without a machine waits for: it names the claim,
 /// or it names none and was launched for the claim's NodePool and NodeClass while the claim waited.
-pub fn waits_for(claim: &NodeClaim, instance: &Instance) -> bool {
+pub(super) fn waits_for(claim: &NodeClaim, instance: &Instance) -> bool {
     waited_for(
         instance,
         Waiting {
@@ -238,7 +239,7 @@ pub fn waits_for(claim: &NodeClaim, instance: &Instance) -> bool {
 
 /// A claim without a machine, as far as it tells which one it waits for.
 #[derive(Clone, Copy, Debug)]
-pub struct Waiting<'a> {
+pub(super) struct Waiting<'a> {
     /// Name of the claim.
     pub name: &'a str,
     /// Its NodePool.
@@ -250,7 +251,7 @@ pub struct Waiting<'a> {
 }
 
 /// [`waits_for`], for a claim of which no more is known.
-pub fn waited_for(instance: &Instance, claim: Waiting<'_>) -> bool {
+pub(super) fn waited_for(instance: &Instance, claim: Waiting<'_>) -> bool {
     if instance.is_terminating() {
         return false;
     }

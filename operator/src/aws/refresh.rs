@@ -31,7 +31,12 @@ const VERSION: Duration = Duration::from_secs(5 * 60);
 const RETRY: Duration = Duration::from_secs(30);
 
 /// Starts it all.
-pub fn start(provider: &Arc<AwsProvider>, context: &Context, state: &State, tasks: &mut Tasks) {
+pub(super) fn start(
+    provider: &Arc<AwsProvider>,
+    context: &Context,
+    state: &State,
+    tasks: &mut Tasks,
+) {
     let (this, ctx) = (Arc::clone(provider), context.clone());
     tasks.spawn("watch.ec2nodeclass", async move {
         let on_change = || classes_changed(&this, &ctx);
@@ -153,7 +158,7 @@ pub(super) fn classes_changed(provider: &AwsProvider, context: &Context) {
 }
 
 /// How long to wait after a refresh; says what failed.
-pub fn after(
+pub(super) fn after(
     context: &Context,
     name: &'static str,
     refreshed: Result<()>,

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 /// Places left, by id of the reservation. Every change raises the version: catalogs that were
 /// computed before are stale then.
 #[derive(Debug, Default)]
-pub struct Reservations {
+pub(super) struct Reservations {
     state: Mutex<State>,
 }
 
@@ -23,32 +23,32 @@ struct State {
 
 impl Reservations {
     /// EC2 says that so many are left.
-    pub fn observe(&self, id: &str, left: u32) {
+    pub(super) fn observe(&self, id: &str, left: u32) {
         self.set(id, |_| Some(left));
     }
 
     /// An instance was launched into it.
-    pub fn take(&self, id: &str) {
+    pub(super) fn take(&self, id: &str) {
         self.set(id, |known| Some(known?.saturating_sub(1)));
     }
 
     /// An instance of it is gone.
-    pub fn give_back(&self, id: &str) {
+    pub(super) fn give_back(&self, id: &str) {
         self.set(id, |known| Some(known?.saturating_add(1)));
     }
 
     /// EC2 could not launch into it.
-    pub fn exhaust(&self, id: &str) {
+    pub(super) fn exhaust(&self, id: &str) {
         self.set(id, |_| Some(0));
     }
 
     /// How many are left; none of a reservation that was never seen.
-    pub fn left(&self, id: &str) -> u32 {
+    pub(super) fn left(&self, id: &str) -> u32 {
         self.state.lock().left.get(id).copied().unwrap_or(0)
     }
 
     /// The version of what is left.
-    pub fn version(&self) -> u64 {
+    pub(super) fn version(&self) -> u64 {
         self.state.lock().version
     }
 

@@ -16,7 +16,7 @@ const USER_TTL: Duration = Duration::from_secs(5 * 60);
 
 /// What a parameter is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
+pub(super) enum Purpose {
     /// An alias' newest version: what it holds may change.
     Latest,
     /// A pinned version.
@@ -27,7 +27,7 @@ pub enum Purpose {
 
 /// Reads parameters.
 #[derive(Debug)]
-pub struct Parameters {
+pub(super) struct Parameters {
     ssm: Client,
     values: TtlMap<String, (String, Purpose)>,
     /// Parameters that do not exist: on every reconcile they would be three to five calls in vain.
@@ -36,12 +36,12 @@ pub struct Parameters {
 
 impl Parameters {
     /// Nothing read yet.
-    pub fn new(ssm: Client) -> Self {
+    pub(super) fn new(ssm: Client) -> Self {
         Self { ssm, values: TtlMap::new(TTL), missing: Backoff::new(Waits::QUESTIONS) }
     }
 
     /// The value; `None` when the parameter does not exist.
-    pub async fn get(&self, name: &str, purpose: Purpose) -> Result<Option<String>> {
+    pub(super) async fn get(&self, name: &str, purpose: Purpose) -> Result<Option<String>> {
         if let Some((value, _)) = self.values.get(name) {
             return Ok(Some(value));
         }
@@ -68,7 +68,7 @@ impl Parameters {
     }
 
     /// Names and values of parameters that hold the newest version of something.
-    pub fn mutable(&self) -> Vec<(String, String)> {
+    pub(super) fn mutable(&self) -> Vec<(String, String)> {
         self.values
             .entries()
             .into_iter()
@@ -78,7 +78,7 @@ impl Parameters {
     }
 
     /// Reads a parameter anew next time.
-    pub fn forget(&self, name: &str) {
+    pub(super) fn forget(&self, name: &str) {
         self.values.remove(name);
     }
 }

@@ -7,21 +7,21 @@ use tenon_crds::EC2NodeClass;
 use tenon_crds::labels::{self, aws};
 
 /// Tags, sorted by key.
-pub type Tags = BTreeMap<String, String>;
+pub(super) type Tags = BTreeMap<String, String>;
 
 /// A tag of an EC2NodeClass that belongs to the operator.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("tag \"{0}\" is reserved for the operator: remove it from spec.tags")]
-pub struct ReservedTag(pub String);
+pub(super) struct ReservedTag(pub String);
 
 /// Key of the tag that says that the cluster owns something.
-pub fn cluster_tag(cluster: &str) -> String {
+pub(super) fn cluster_tag(cluster: &str) -> String {
     format!("{}{cluster}", aws::CLUSTER_TAG_PREFIX)
 }
 
 /// Tags of instances, volumes, network interfaces, fleets, spot requests and launch templates.
 /// `node_pool` is empty for dry runs.
-pub fn launch_tags(
+pub(super) fn launch_tags(
     node_class: &EC2NodeClass,
     cluster: &str,
     node_pool: &str,
@@ -36,7 +36,7 @@ pub fn launch_tags(
 
 /// Tags of an instance profile. The operator's win over the user's; the validation of the NodeClass
 /// says so when they clash.
-pub fn profile_tags(node_class: &EC2NodeClass, cluster: &str, region: &str) -> Tags {
+pub(super) fn profile_tags(node_class: &EC2NodeClass, cluster: &str, region: &str) -> Tags {
     let mut tags = node_class.spec.tags.clone().unwrap_or_default();
     tags.insert(cluster_tag(cluster), "owned".to_owned());
     tags.insert(aws::EKS_CLUSTER_NAME_TAG.to_owned(), cluster.to_owned());

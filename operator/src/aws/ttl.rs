@@ -10,19 +10,19 @@ use tokio::time::Instant;
 /// A map whose entries end. Reads never return an ended entry; ended entries are dropped on the
 /// next write.
 #[derive(Debug)]
-pub struct TtlMap<K, V> {
+pub(super) struct TtlMap<K, V> {
     ttl: Duration,
     entries: Mutex<BTreeMap<K, (Instant, V)>>,
 }
 
 impl<K: Ord + Clone, V: Clone> TtlMap<K, V> {
     /// An empty map; entries live for `ttl` unless said otherwise.
-    pub fn new(ttl: Duration) -> Self {
+    pub(super) fn new(ttl: Duration) -> Self {
         Self { ttl, entries: Mutex::default() }
     }
 
     /// The value of a key that has not ended.
-    pub fn get<Q>(&self, key: &Q) -> Option<V>
+    pub(super) fn get<Q>(&self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
         Q: Ord + ?Sized,
@@ -33,7 +33,7 @@ impl<K: Ord + Clone, V: Clone> TtlMap<K, V> {
     }
 
     /// The value of a key that has not ended, which from now on lives for the map's time again.
-    pub fn get_and_prolong<Q>(&self, key: &Q) -> Option<V>
+    pub(super) fn get_and_prolong<Q>(&self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
         Q: Ord + ?Sized,
@@ -46,12 +46,12 @@ impl<K: Ord + Clone, V: Clone> TtlMap<K, V> {
     }
 
     /// Sets a value for the map's time.
-    pub fn insert(&self, key: K, value: V) {
+    pub(super) fn insert(&self, key: K, value: V) {
         self.insert_for(key, value, self.ttl);
     }
 
     /// Sets a value for a given time.
-    pub fn insert_for(&self, key: K, value: V, ttl: Duration) {
+    pub(super) fn insert_for(&self, key: K, value: V, ttl: Duration) {
         let now = Instant::now();
         let mut entries = self.entries.lock();
         entries.retain(|_, (until, _)| *until > now);
@@ -59,7 +59,7 @@ impl<K: Ord + Clone, V: Clone> TtlMap<K, V> {
     }
 
     /// Removes an entry.
-    pub fn remove<Q>(&self, key: &Q) -> Option<V>
+    pub(super) fn remove<Q>(&self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
         Q: Ord + ?Sized,
@@ -68,7 +68,7 @@ impl<K: Ord + Clone, V: Clone> TtlMap<K, V> {
     }
 
     /// Removes an entry if it has this value.
-    pub fn remove_value<Q>(&self, key: &Q, value: &V)
+    pub(super) fn remove_value<Q>(&self, key: &Q, value: &V)
     where
         K: Borrow<Q>,
         Q: Ord + ?Sized,
@@ -80,13 +80,8 @@ impl<K: Ord + Clone, V: Clone> TtlMap<K, V> {
         }
     }
 
-    /// Removes entries by their keys.
-    pub fn remove_all(&self, gone: impl Fn(&K) -> bool) {
-        self.entries.lock().retain(|key, _| !gone(key));
-    }
-
     /// The entries that have not ended.
-    pub fn entries(&self) -> Vec<(K, V)> {
+    pub(super) fn entries(&self) -> Vec<(K, V)> {
         let now = Instant::now();
         self.entries
             .lock()
@@ -97,13 +92,13 @@ impl<K: Ord + Clone, V: Clone> TtlMap<K, V> {
     }
 
     /// Drops the entries that have ended, and those that `keep` is false for.
-    pub fn retain(&self, keep: impl Fn(&K) -> bool) {
+    pub(super) fn retain(&self, keep: impl Fn(&K) -> bool) {
         let now = Instant::now();
         self.entries.lock().retain(|key, (until, _)| *until > now && keep(key));
     }
 
     /// Removes and returns the entries that have ended.
-    pub fn take_ended(&self) -> Vec<(K, V)> {
+    pub(super) fn take_ended(&self) -> Vec<(K, V)> {
         let now = Instant::now();
         let mut entries = self.entries.lock();
         let ended: Vec<K> = entries

@@ -38,7 +38,7 @@ const OPERATION: &str = "GetManagedResource";
 
 /// The zones that are shifted away from. Without the option to watch them there are never any.
 #[derive(Debug, Default)]
-pub struct ZonalShifts {
+pub(super) struct ZonalShifts {
     /// By zone id, until when; an autoshift has no end that is known before.
     shifted: Mutex<BTreeMap<String, Option<Instant>>>,
     /// The ids of zones by their names, which are others in each account.
@@ -48,7 +48,7 @@ pub struct ZonalShifts {
 
 /// A shift that is in effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shift {
+pub(super) struct Shift {
     /// Zone id.
     pub away_from: String,
     /// When it ends by itself.
@@ -57,7 +57,7 @@ pub struct Shift {
 
 impl ZonalShifts {
     /// Takes in which shifts are in effect; those that are not among them have ended.
-    pub fn set(&self, shifts: &[Shift], now: Timestamp) {
+    pub(super) fn set(&self, shifts: &[Shift], now: Timestamp) {
         let started = Instant::now();
         let ends = |until: Timestamp| {
             // A shift that has ended is as good as none.
@@ -84,7 +84,7 @@ impl ZonalShifts {
     }
 
     /// Ids of the zones that are shifted away from now.
-    pub fn zone_ids(&self) -> BTreeSet<String> {
+    pub(super) fn zone_ids(&self) -> BTreeSet<String> {
         let now = Instant::now();
         let lasts = |until: &Option<Instant>| until.is_none_or(|until| until > now);
         let shifted = self.shifted.lock();
@@ -92,12 +92,12 @@ impl ZonalShifts {
     }
 
     /// The id of a zone, as the subnets of NodeClasses tell it; empty while none has.
-    pub fn zone_id(&self, zone: &str) -> String {
+    pub(super) fn zone_id(&self, zone: &str) -> String {
         self.ids.lock().get(zone).cloned().unwrap_or_default()
     }
 
     /// Learns how zones are called.
-    pub fn learn(&self, subnets: &[Subnet]) {
+    pub(super) fn learn(&self, subnets: &[Subnet]) {
         let mut ids = self.ids.lock();
         for subnet in subnets {
             if let Some(id) = &subnet.zone_id
@@ -109,7 +109,7 @@ impl ZonalShifts {
     }
 
     /// Whether a zone, by its name, is shifted away from now.
-    pub fn contain(&self, zone: &str) -> bool {
+    pub(super) fn contain(&self, zone: &str) -> bool {
         let shifted = self.zone_ids();
         !shifted.is_empty()
             && self.ids.lock().get(zone).is_some_and(|zone_id| shifted.contains(zone_id))
@@ -117,7 +117,7 @@ impl ZonalShifts {
 
     /// Refuses to do something to a machine in a zone that is shifted away from. What is refused is
     /// tried again later.
-    pub fn check(&self, operation: &'static str, zone: &str) -> Result<()> {
+    pub(super) fn check(&self, operation: &'static str, zone: &str) -> Result<()> {
         if !self.contain(zone) {
             return Ok(());
         }
@@ -128,7 +128,7 @@ impl ZonalShifts {
 }
 
 /// The shifts of a cluster that are in effect.
-pub async fn ask(client: &Client, cluster_arn: &str) -> Result<Vec<Shift>> {
+pub(super) async fn ask(client: &Client, cluster_arn: &str) -> Result<Vec<Shift>> {
     let answer = client
         .get_managed_resource()
         .resource_identifier(cluster_arn)

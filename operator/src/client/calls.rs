@@ -55,7 +55,7 @@ const NO_ANSWER: &str = "<error>";
 families! {
     /// What calls to the API server are counted in.
     #[derive(Clone, Debug)]
-    pub struct CallMetrics {
+    pub(crate) struct CallMetrics {
         /// Number of calls to the API server, by HTTP status
         requests: counters(
             "client_go_request_total",
@@ -98,7 +98,7 @@ impl Call {
 /// The API server did not answer in time, or not to the end.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the API server has not answered {target} within {within:?}")]
-pub struct TimedOut {
+pub(crate) struct TimedOut {
     /// What was asked for.
     pub target: Target,
     /// The limit that has passed.
@@ -107,7 +107,7 @@ pub struct TimedOut {
 
 /// A service whose calls end in time.
 #[derive(Clone, Debug)]
-pub struct Bounded<S> {
+pub(crate) struct Bounded<S> {
     inner: S,
     deadlines: Deadlines,
     metrics: CallMetrics,
@@ -115,7 +115,7 @@ pub struct Bounded<S> {
 
 impl<S> Bounded<S> {
     /// Bounds the calls of `inner`, and counts them.
-    pub fn new(inner: S, deadlines: Deadlines, metrics: CallMetrics) -> Self {
+    pub(crate) fn new(inner: S, deadlines: Deadlines, metrics: CallMetrics) -> Self {
         Self { inner, deadlines, metrics }
     }
 }
@@ -179,7 +179,7 @@ where
 
 /// The body of an answer, which fails when its end has not come in time.
 #[derive(Debug)]
-pub struct BoundedBody<B> {
+pub(crate) struct BoundedBody<B> {
     inner: B,
     /// `None` for watches.
     until: Option<Pin<Box<Sleep>>>,

@@ -5,7 +5,7 @@ use http::{Method, Uri};
 
 /// What a request asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub(crate) struct Target {
     /// What is done, in upstream's words: `GET`, `LIST`, `WATCH`, `CREATE`, `UPDATE`, `PATCH`,
     /// `DELETE`, `DELETECOLLECTION`.
     pub verb: &'static str,
@@ -22,7 +22,7 @@ pub struct Target {
 
 impl Target {
     /// Of a request of this method and URL.
-    pub fn of(method: &Method, uri: &Uri) -> Self {
+    pub(crate) fn of(method: &Method, uri: &Uri) -> Self {
         // A server that is not at the root of its host has a prefix in front, which no group is
         // called like.
         let path = uri.path();
@@ -71,12 +71,12 @@ impl Target {
     }
 
     /// The answer is a stream that is meant to stay open.
-    pub fn is_watch(&self) -> bool {
+    pub(crate) fn is_watch(&self) -> bool {
         self.verb == "WATCH"
     }
 
     /// The answer is as long as there are objects.
-    pub fn is_list(&self) -> bool {
+    pub(crate) fn is_list(&self) -> bool {
         self.verb == "LIST"
     }
 }

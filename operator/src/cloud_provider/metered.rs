@@ -20,14 +20,14 @@ use crate::write::Writer;
 
 /// Counts and times what is asked of a cloud.
 #[derive(Debug)]
-pub struct Metered<P> {
+pub(crate) struct Metered<P> {
     inner: Arc<P>,
     metrics: Metrics,
 }
 
 impl<P: CloudProvider> Metered<P> {
     /// Measures `inner`.
-    pub fn new(inner: Arc<P>, metrics: Metrics) -> Self {
+    pub(crate) fn new(inner: Arc<P>, metrics: Metrics) -> Self {
         Self { inner, metrics }
     }
 

@@ -56,7 +56,7 @@ const LEAVE_ALONE: Backoff = Backoff { min: Duration::from_mins(10), max: Durati
 
 /// Commands that are being carried out. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Commands {
+pub(crate) struct Commands {
     queue: WorkQueue<u64>,
     running: Arc<Mutex<Running>>,
 }
@@ -107,18 +107,22 @@ impl Default for Commands {
 
 impl Commands {
     /// None yet.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { queue: WorkQueue::new(), running: Arc::default() }
     }
 
     /// Whether a NodeClaim is a candidate of a running command.
-    pub fn has(&self, claim: &str) -> bool {
+    pub(crate) fn has(&self, claim: &str) -> bool {
         self.running.lock().candidates.contains_key(claim)
     }
 
     /// Starts a command; answers whether that succeeded. What failed is logged, and cleaned up by
     /// the next pass.
-    pub async fn start<P: CloudProvider>(&self, operator: &Operator<P>, command: Command) -> bool {
+    pub(crate) async fn start<P: CloudProvider>(
+        &self,
+        operator: &Operator<P>,
+        command: Command,
+    ) -> bool {
         let pods: Vec<_> = expected::pods(&command).map(|pod| Arc::clone(&pod.uid)).collect();
         let error = match self.try_start(operator, command).await {
             Ok(()) => return true,

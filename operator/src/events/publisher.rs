@@ -14,8 +14,10 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use tokio_util::sync::CancellationToken;
 
+#[cfg(test)]
+use super::Event;
 use super::queue::{Outcome, Slot, Waiting};
-use super::{COMPONENT, Event, EventType, MESSAGE, Shared};
+use super::{COMPONENT, EventType, MESSAGE, Shared};
 use crate::clock::Clock;
 use crate::liveness;
 use crate::text::truncate;
@@ -24,10 +26,10 @@ use crate::work::Backoff;
 /// Events per second that are written in the long run: 20,000 (a Node and its NodeClaim, 10,000
 /// times) take less than seven minutes, and an hour of them, which is how long the API server keeps
 /// them, less than 200 MB of etcd.
-pub const PER_SECOND: u32 = 50;
+pub(crate) const PER_SECOND: u32 = 50;
 
 /// Events that may be written at once after a quiet time.
-pub const BURST: u32 = 100;
+pub(crate) const BURST: u32 = 100;
 
 /// Events per second while somebody has asked for quiet
 /// ([`Recorder::hush`](super::Recorder::hush)): nothing starves.
@@ -186,8 +188,8 @@ impl Publisher {
         self.shared.queue.lock().settle(&slot, waiting, outcome, now);
     }
 
-    /// The next event, as if it had been written: for tests, and for those who want events
-    /// elsewhere.
+    /// The next event, as if it had been written.
+    #[cfg(test)]
     pub fn try_next(&mut self) -> Option<Event> {
         let now = self.clock.now();
         let mut queue = self.shared.queue.lock();

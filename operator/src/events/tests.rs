@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, advance, sleep};
 use tokio_util::sync::CancellationToken;
 
+use super::publisher::{BURST, PER_SECOND};
 use super::queue::Outcome;
 use super::*;
 use crate::testing;

@@ -45,7 +45,7 @@ macro_rules! families {
 
         impl $struct {
             /// Registers the families.
-            pub fn new(registry: &impl AsRef<$crate::metrics::Registry>) -> Self {
+            pub(crate) fn new(registry: &impl AsRef<$crate::metrics::Registry>) -> Self {
                 let registry = registry.as_ref();
                 Self {
                     $(

@@ -12,7 +12,7 @@ use crate::state::pod::Pod;
 
 /// What to do about the pods of a node now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Drain {
+pub(crate) struct Drain {
     /// Pods to ask, or force, to go.
     pub go: Vec<ObjectKey>,
     /// How many pods are still waited for.
@@ -21,7 +21,7 @@ pub struct Drain {
 
 /// How hard a pod is made to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Urge {
+pub(crate) enum Urge {
     /// Its node goes: it is asked, and deleted when its own grace period would otherwise end after
     /// this deadline.
     Force(Option<Timestamp>),
@@ -32,7 +32,7 @@ pub enum Urge {
 impl Urge {
     /// Whether this takes the place of what is being done about the same pod: the earlier deadline
     /// does, and that a pod has to go in any case.
-    pub fn replaces(self, known: Self) -> bool {
+    pub(crate) fn replaces(self, known: Self) -> bool {
         match (self, known) {
             (Self::Force(_), Self::Ask(_)) => true,
             (Self::Ask(_), Self::Force(_)) => false,
@@ -47,7 +47,7 @@ impl Urge {
     }
 
     /// By when the pod has to be gone, whatever protects it.
-    pub fn forced_by(self) -> Option<Timestamp> {
+    pub(crate) fn forced_by(self) -> Option<Timestamp> {
         match self {
             Self::Force(deadline) => deadline,
             Self::Ask(_) => None,
@@ -55,13 +55,13 @@ impl Urge {
     }
 
     /// Whether it is not to be asked any more.
-    pub fn is_over(self, now: Timestamp) -> bool {
+    pub(crate) fn is_over(self, now: Timestamp) -> bool {
         matches!(self, Self::Ask(Some(deadline)) if now >= deadline)
     }
 }
 
 /// Decides about the pods of a node that has to be empty by `deadline`, if there is one.
-pub fn drain<'a>(
+pub(crate) fn drain<'a>(
     pods: impl Iterator<Item = (&'a ObjectKey, &'a Pod)>,
     deadline: Option<Timestamp>,
     now: Timestamp,
@@ -84,7 +84,7 @@ pub fn drain<'a>(
 }
 
 /// Whether the pod would not be gone by the deadline if it were only asked.
-pub fn must_be_forced(pod: &Pod, deadline: Option<Timestamp>, now: Timestamp) -> bool {
+pub(crate) fn must_be_forced(pod: &Pod, deadline: Option<Timestamp>, now: Timestamp) -> bool {
     let Some(deadline) = deadline else { return false };
     match (pod.deletion, pod.grace_period) {
         (Some(deletion), _) => deletion > deadline,
@@ -95,7 +95,7 @@ pub fn must_be_forced(pod: &Pod, deadline: Option<Timestamp>, now: Timestamp) ->
 
 /// From when on a pod that stays as it is has to be forced; `None` when nothing will change about
 /// that.
-pub fn forced_from(pod: &Pod, deadline: Option<Timestamp>) -> Option<Timestamp> {
+pub(crate) fn forced_from(pod: &Pod, deadline: Option<Timestamp>) -> Option<Timestamp> {
     /// It is forced when less than its grace period is left, not when that is just left.
     const JUST_AFTER: SignedDuration = SignedDuration::from_millis(1);
     let grace = pod.grace_period.filter(|_| pod.deletion.is_none())?;

@@ -33,7 +33,7 @@ const ASK_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 
 /// Pods to evict. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Evictions {
+pub(crate) struct Evictions {
     queue: WorkQueue<Key>,
     items: Arc<Mutex<BTreeMap<Key, Item>>>,
 }
@@ -81,12 +81,12 @@ impl Default for Evictions {
 
 impl Evictions {
     /// An empty queue.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { queue: WorkQueue::new(), items: Arc::default() }
     }
 
     /// Makes a pod go whose node goes. Of several deadlines the earliest counts.
-    pub fn add(
+    pub(crate) fn add(
         &self,
         key: ObjectKey,
         uid: &str,
@@ -99,7 +99,7 @@ impl Evictions {
 
     /// Makes a pod go. What is being done about it already goes on, unless this replaces it
     /// ([`Urge::replaces`]).
-    pub fn urge(&self, key: ObjectKey, uid: &str, node: &str, urge: Urge, reason: &str) {
+    pub(crate) fn urge(&self, key: ObjectKey, uid: &str, node: &str, urge: Urge, reason: &str) {
         let key = Key { pod: key, uid: uid.into() };
         let mut items = self.items.lock();
         match items.get_mut(&key) {

@@ -44,7 +44,7 @@ const AGAIN: Duration = Duration::from_mins(5);
 const UNHEALTHY: &str = "unhealthy";
 
 /// Deletes sick nodes until told to stop.
-pub async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: CancellationToken) {
+pub(crate) async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: CancellationToken) {
     let changed = Arc::new(Notify::new());
     listen(&operator.state, &changed);
     loop {

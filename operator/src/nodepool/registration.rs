@@ -22,7 +22,7 @@ const WINDOW: usize = 4;
 
 /// The last outcomes per NodePool, by uid.
 #[derive(Debug, Default)]
-pub struct Health {
+pub(crate) struct Health {
     outcomes: Mutex<BTreeMap<String, VecDeque<bool>>>,
     /// One writes at a time: of hundreds of machines that register at once all but the first find
     /// that everything is said.
@@ -53,13 +53,12 @@ impl Health {
     }
 
     /// Starts anew: the NodePool or its NodeClass has changed.
-    pub fn forget(&self, pool: &str) {
+    pub(crate) fn forget(&self, pool: &str) {
         self.outcomes.lock().remove(pool);
     }
 
     /// Whether what is known is about an older NodePool or NodeClass.
-    pub fn is_stale(
-        &self,
+    pub(crate) fn is_stale(
         set: &Conditions<'_>,
         generation: i64,
         observed_class: Option<i64>,
@@ -71,7 +70,7 @@ impl Health {
     }
 
     /// A NodeClaim's machine has, or has not, registered: the condition of its NodePool follows.
-    pub async fn record<P: CloudProvider>(
+    pub(crate) async fn record<P: CloudProvider>(
         &self,
         operator: &Operator<P>,
         claim: &NodeClaim,

@@ -85,12 +85,12 @@ async fn of_many_launches_a_few_are_named() {
 #[test]
 fn what_ends_a_pause_first_is_told_first_and_what_has_ended_is_not_told() {
     let pauses = Pauses::default();
-    pauses.note(Source::Disruption, panics(Source::Disruption));
+    pauses.note(Source::Disruption, Some(panics(Source::Disruption)));
     let state = Why { reason: LAUNCHING, message: "a".to_owned() };
     pauses.note(Source::State, Some(state.clone()));
     assert_eq!(pauses.why(), Some(state));
     pauses.note(Source::State, None);
-    assert_eq!(pauses.why(), panics(Source::Disruption));
+    assert_eq!(pauses.why(), Some(panics(Source::Disruption)));
     pauses.note(Source::Disruption, None);
     assert_eq!(pauses.why(), None);
 }

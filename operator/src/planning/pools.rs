@@ -19,7 +19,7 @@ use crate::tasks::Panicked;
 
 /// What is known of the panic already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Suspicion {
+pub(crate) enum Suspicion {
     /// It has nothing to do with the pods that wait.
     Certain,
     /// It may be the pods as well: where no NodePool is good, it is not about NodePools.
@@ -29,7 +29,7 @@ pub enum Suspicion {
 /// Finds the NodePools with which `plan`, or the snapshot that it plans on, panics, and leaves them
 /// out of this work for a while; false when it is not about them. What this work would have changed
 /// of them stays as it is for as long.
-pub async fn set_aside<P: CloudProvider, T>(
+pub(crate) async fn set_aside<P: CloudProvider, T>(
     operator: &Arc<Operator<P>>,
     plan: impl Fn(&Operator<P>, &Snapshot, &Until) -> T + Send + 'static,
     (work, suspicion): (Work, Suspicion),

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 /// Collects triggers into batches. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Batcher {
+pub(crate) struct Batcher {
     idle: Duration,
     max: Duration,
     shared: Arc<Shared>,
@@ -37,12 +37,12 @@ const URGENT_PART: u32 = 10;
 impl Batcher {
     /// A batch is complete when nothing new came for `idle`, at the latest `max` after its first
     /// trigger.
-    pub fn new(idle: Duration, max: Duration) -> Self {
+    pub(crate) fn new(idle: Duration, max: Duration) -> Self {
         Self { idle, max, shared: Arc::default() }
     }
 
     /// Something needs planning.
-    pub fn trigger(&self, key: &str) {
+    pub(crate) fn trigger(&self, key: &str) {
         if self.shared.collected.lock().keys.insert(key.to_owned()) {
             self.shared.new.notify_one();
         }
@@ -51,7 +51,7 @@ impl Batcher {
     /// What was triggered is complete and must not wait: pods that come one by one are not what the
     /// batch is about. It waits only for more of this kind, for a tenth of the idle time after each
     /// and for the idle time in all. Without a trigger there is nothing to hurry.
-    pub fn hurry(&self) {
+    pub(crate) fn hurry(&self) {
         let mut collected = self.shared.collected.lock();
         if !collected.keys.is_empty() {
             let now = Instant::now();
@@ -64,7 +64,7 @@ impl Batcher {
     /// Waits for the first trigger and then for the batch to be complete: also when `enough` says
     /// so, which is asked each time the idle time has passed. Triggers that come later start the
     /// next batch.
-    pub async fn wait(&self, enough: impl Fn() -> bool) {
+    pub(crate) async fn wait(&self, enough: impl Fn() -> bool) {
         while self.shared.collected.lock().keys.is_empty() {
             self.shared.new.notified().await;
         }

@@ -33,7 +33,7 @@ const GATE: &str = "StaticCapacity";
 const PERIOD: Duration = Duration::from_mins(1);
 
 /// Keeps static NodePools at their size until `stop`.
-pub async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: CancellationToken) {
+pub(crate) async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: CancellationToken) {
     if !operator.options.feature_gates.is_on(GATE) {
         stop.cancelled().await;
         return;

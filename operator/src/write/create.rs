@@ -21,7 +21,7 @@ use crate::state::cluster::{annotation, name};
 
 /// Tells the creation that a NodeClaim comes from. It stays on the NodeClaim, and is not copied to
 /// its Node.
-pub const CREATION: &str = "tenon.sh/creation";
+pub(crate) const CREATION: &str = "tenon.sh/creation";
 
 /// A creation without an answer is asked for again for so long. Further plans wait for it, and a
 /// leader without an API server has lost its lease by then.

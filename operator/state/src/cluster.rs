@@ -365,21 +365,8 @@ impl Cluster {
         self.refused.get(claim)
     }
 
-    /// What the machines of a NodePool have together, without those that go; `nodes` is their
-    /// number.
-    pub fn pool_usage(&self, pool: &str) -> (Resources, i64) {
-        let mut sum = Resources::default();
-        let mut n_nodes = 0;
-        for claim in self.claims() {
-            if label(claim, labels::NODEPOOL) == Some(pool) && !self.is_going(claim) {
-                sum.add(&self.capacity(claim));
-                n_nodes += 1;
-            }
-        }
-        (sum, n_nodes)
-    }
-
-    /// [`Self::pool_usage`] of all NodePools that have machines, in one go.
+    /// What the machines of each NodePool have together, without those that go, and their number.
+    /// NodePools without machines are left out.
     pub fn pool_usages(&self) -> BTreeMap<String, (Resources, i64)> {
         let mut sums: BTreeMap<String, (Resources, i64)> = BTreeMap::new();
         for claim in self.claims().filter(|claim| !self.is_going(claim)) {

@@ -47,7 +47,7 @@ struct Facts {
 
 /// What a program needs beside itself.
 #[derive(Debug)]
-pub struct Needs {
+pub(crate) struct Needs {
     /// For which machines it is.
     pub architecture: Architecture,
     /// Files by the absolute paths under which the loader finds them.
@@ -59,7 +59,7 @@ pub struct Needs {
 ///
 /// # Errors
 /// When a file is not ELF, or a library is nowhere.
-pub fn needs(program: &Path, root: &Path, more: &[PathBuf]) -> Result<Needs, Error> {
+pub(crate) fn needs(program: &Path, root: &Path, more: &[PathBuf]) -> Result<Needs, Error> {
     let facts = facts(program, &read(program)?)?;
     let architecture = facts.architecture;
     let mut found = Needs { architecture, files: BTreeMap::new() };

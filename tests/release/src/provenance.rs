@@ -7,7 +7,7 @@ use crate::archive::Published;
 
 /// Inputs and builder of a release.
 #[derive(Clone, Debug)]
-pub struct Build<'a> {
+pub(crate) struct Build<'a> {
     /// Where the source is (`https://…`), if that is known.
     pub source: Option<&'a str>,
     /// Hash of the commit.
@@ -21,7 +21,7 @@ pub struct Build<'a> {
 }
 
 /// The in-toto statement with SLSA provenance about the published files.
-pub fn statement(published: &[Published], build: &Build<'_>) -> Value {
+pub(crate) fn statement(published: &[Published], build: &Build<'_>) -> Value {
     let subjects =
         published.iter().map(|it| json!({ "name": it.name, "digest": { "sha256": it.sha256 } }));
     let uri = build.source.map_or_else(|| "git+local".to_owned(), |url| format!("git+{url}"));

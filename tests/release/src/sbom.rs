@@ -10,7 +10,7 @@ use crate::error::Error;
 
 /// What `cargo metadata` says, as far as it is needed.
 #[derive(Debug, Deserialize)]
-pub struct Metadata {
+pub(crate) struct Metadata {
     packages: Vec<Package>,
     resolve: Resolve,
 }
@@ -49,7 +49,7 @@ struct DependencyKind {
 
 /// What Cargo.lock says, as far as it is needed.
 #[derive(Debug, Deserialize)]
-pub struct Lock {
+pub(crate) struct Lock {
     package: Vec<Locked>,
 }
 
@@ -65,7 +65,12 @@ struct Locked {
 ///
 /// # Errors
 /// When the workspace has no such package.
-pub fn sbom(metadata: &Metadata, lock: &Lock, root: &str, created: &str) -> Result<Value, Error> {
+pub(crate) fn sbom(
+    metadata: &Metadata,
+    lock: &Lock,
+    root: &str,
+    created: &str,
+) -> Result<Value, Error> {
     let packages: BTreeMap<&str, &Package> =
         metadata.packages.iter().map(|package| (package.id.as_str(), package)).collect();
     let checksums: BTreeMap<(&str, &str), &str> = lock

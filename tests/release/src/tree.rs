@@ -15,21 +15,21 @@ struct File {
 
 /// Files by their paths, which are relative and have no `.` or `..`.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Tree {
+pub(crate) struct Tree {
     files: BTreeMap<String, File>,
     directories: BTreeMap<String, u32>,
 }
 
 impl Tree {
     /// Adds a file; a leading `/` is dropped, parents are made.
-    pub fn file(&mut self, path: &str, mode: u32, content: impl Into<Vec<u8>>) {
+    pub(crate) fn file(&mut self, path: &str, mode: u32, content: impl Into<Vec<u8>>) {
         let path = path.trim_start_matches('/');
         self.parents_of(path);
         self.files.insert(path.to_owned(), File { mode, content: content.into() });
     }
 
     /// Adds a directory.
-    pub fn directory(&mut self, path: &str, mode: u32) {
+    pub(crate) fn directory(&mut self, path: &str, mode: u32) {
         let path = path.trim_matches('/');
         self.parents_of(path);
         self.directories.insert(path.to_owned(), mode);
@@ -46,7 +46,7 @@ impl Tree {
     ///
     /// # Panics
     /// Never: writing to memory does not fail, and no path is longer than tar allows.
-    pub fn tar(&self, epoch: u64, with_directories: bool) -> Vec<u8> {
+    pub(crate) fn tar(&self, epoch: u64, with_directories: bool) -> Vec<u8> {
         let mut builder = tar::Builder::new(Vec::new());
         let mut entries: Vec<(String, Option<&File>, u32)> =
             self.files.iter().map(|(path, file)| (path.clone(), Some(file), file.mode)).collect();
@@ -71,18 +71,13 @@ impl Tree {
         }
         builder.into_inner().expect("memory takes it")
     }
-
-    /// The files' paths.
-    pub fn paths(&self) -> impl Iterator<Item = &str> {
-        self.files.keys().map(String::as_str)
-    }
 }
 
 /// Compressed without a name or time.
 ///
 /// # Panics
 /// Never: writing to memory does not fail.
-pub fn gzip(content: &[u8]) -> Vec<u8> {
+pub(crate) fn gzip(content: &[u8]) -> Vec<u8> {
     // 255: no operating system. The default would name this one.
     let mut encoder =
         GzBuilder::new().operating_system(255).write(Vec::new(), Compression::default());

@@ -45,11 +45,6 @@ impl Change {
         Self { path, before: before.cloned(), after: after.cloned(), origin: Origin::Settings }
     }
 
-    /// Another program changed the field, and the step changes it back.
-    pub fn is_outside(&self) -> bool {
-        self.origin != Origin::Settings
-    }
-
     /// The value before, without what must not be shown.
     pub fn shown_before(&self) -> Option<Value> {
         self.before.as_ref().map(|value| secret::without(&self.path, value))

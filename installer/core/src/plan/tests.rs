@@ -61,7 +61,7 @@ fn each_change_from_outside_is_named_and_repaired() {
             .iter()
             .map(|step| {
                 let changes = step.changes.iter().map(|change| {
-                    let mark = if change.is_outside() { "" } else { " as asked for" };
+                    let mark = if change.origin == Origin::Settings { " as asked for" } else { "" };
                     format!("\n     {}{mark}", change.path)
                 });
                 let changes = changes.collect::<String>();

@@ -10,6 +10,7 @@ use super::{Op, Plan, Step};
 use crate::words::count;
 
 /// A plan alone, without a width that it has to keep to.
+#[cfg(any(test, feature = "testing"))]
 pub fn plan_text(plan: &Plan) -> String {
     plain(&plan_lines(plan, &Outlook::default()), None)
 }

@@ -20,14 +20,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Prices per hour; every change raises the version.
 #[derive(Debug, Default)]
-pub struct Prices {
+pub(crate) struct Prices {
     table: RwLock<PriceTable>,
     known: watch::Sender<bool>,
 }
 
 /// Prices per hour at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PriceTable {
+pub(crate) struct PriceTable {
     /// Raised with every change.
     pub version: u64,
     on_demand: BTreeMap<String, MicroUsd>,
@@ -37,13 +37,13 @@ pub struct PriceTable {
 
 impl PriceTable {
     /// On-demand price.
-    pub fn on_demand(&self, instance_type: &str) -> Option<MicroUsd> {
+    pub(crate) fn on_demand(&self, instance_type: &str) -> Option<MicroUsd> {
         self.on_demand.get(instance_type).copied()
     }
 
     /// Spot price in a zone. Until spot prices are known it is the on-demand price; from then on a
     /// zone without a price has no offering.
-    pub fn spot(&self, instance_type: &str, zone: &str) -> Option<MicroUsd> {
+    pub(crate) fn spot(&self, instance_type: &str, zone: &str) -> Option<MicroUsd> {
         match &self.spot {
             Some(spot) => spot.get(instance_type)?.get(zone).copied(),
             None => self.on_demand(instance_type),
@@ -51,34 +51,34 @@ impl PriceTable {
     }
 
     /// Whether anything is known.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.on_demand.is_empty()
     }
 }
 
 impl Prices {
     /// A look at the prices. The closure must be short: writers wait for it.
-    pub fn with<T>(&self, look: impl FnOnce(&PriceTable) -> T) -> T {
+    pub(crate) fn with<T>(&self, look: impl FnOnce(&PriceTable) -> T) -> T {
         look(&self.table.read())
     }
 
     /// Waits until there are prices, for a minute at most. Soon after the start there are some in
     /// any case: if no price list answers, those that come with this version.
-    pub async fn known(&self) {
+    pub(crate) async fn known(&self) {
         let mut known = self.known.subscribe();
         // Who waited in vain finds out by itself.
         let _patience = tokio::time::timeout(PATIENCE, known.wait_for(|known| *known)).await;
     }
 
     /// The version of the prices.
-    pub fn version(&self) -> u64 {
+    pub(crate) fn version(&self) -> u64 {
         self.table.read().version
     }
 
     /// Takes the list prices that come with this version for types whose price is not known: in
     /// networks and partitions without a price list to ask, and while that does not answer. They
     /// are those of one region; the order of types by price is much the same everywhere.
-    pub fn fall_back(&self) {
+    pub(crate) fn fall_back(&self) {
         let mut table = self.table.write();
         let before = table.on_demand.len();
         for (instance_type, price) in list_prices::on_demand() {
@@ -91,7 +91,7 @@ impl Prices {
     }
 
     /// Merges on-demand prices over those that are known.
-    pub fn set_on_demand(&self, prices: BTreeMap<String, MicroUsd>) {
+    pub(crate) fn set_on_demand(&self, prices: BTreeMap<String, MicroUsd>) {
         let mut table = self.table.write();
         let before = table.on_demand.clone();
         table.on_demand.extend(prices);
@@ -102,7 +102,7 @@ impl Prices {
     }
 
     /// Merges spot prices over those that are known.
-    pub fn set_spot(&self, prices: BTreeMap<String, BTreeMap<String, MicroUsd>>) {
+    pub(crate) fn set_spot(&self, prices: BTreeMap<String, BTreeMap<String, MicroUsd>>) {
         let mut table = self.table.write();
         let before = table.spot.clone();
         let spot = table.spot.get_or_insert_default();
@@ -116,7 +116,7 @@ impl Prices {
 }
 
 /// Reads the spot prices. No price at all is an error: then the old ones stay.
-pub async fn refresh_spot(clients: &Clients, prices: &Prices, now: Timestamp) -> Result<()> {
+pub(crate) async fn refresh_spot(clients: &Clients, prices: &Prices, now: Timestamp) -> Result<()> {
     let found = ec2::spot_prices(&clients.ec2, now).await?;
     if found.is_empty() {
         return Err(Error::unexpected("DescribeSpotPriceHistory", "no spot price was found"));
@@ -136,7 +136,7 @@ pub async fn refresh_spot(clients: &Clients, prices: &Prices, now: Timestamp) ->
 
 /// Reads the on-demand prices of virtual and of bare-metal machines. A list without any price is an
 /// error: then the old ones stay.
-pub async fn refresh_on_demand(clients: &Clients, prices: &Prices) -> Result<()> {
+pub(crate) async fn refresh_on_demand(clients: &Clients, prices: &Prices) -> Result<()> {
     let (shared, metal) = tokio::join!(
         products(clients, "Shared", "Compute Instance"),
         products(clients, "Dedicated", "Compute Instance (bare metal)"),

@@ -24,7 +24,7 @@ pub(crate) fn type_info(name: &str) -> TypeInfo {
 }
 
 /// Catalogs over real types, all of them offered in zones a and b; their prices are not known yet.
-pub(crate) fn mk_unpriced_catalogs(names: &[&str]) -> Catalogs {
+pub(in crate::aws) fn mk_unpriced_catalogs(names: &[&str]) -> Catalogs {
     let catalogs = Catalogs::new(CatalogSettings {
         region: "eu-central-1".to_owned(),
         vm_memory_overhead: 0.075,
@@ -42,7 +42,7 @@ pub(crate) fn mk_unpriced_catalogs(names: &[&str]) -> Catalogs {
 }
 
 /// [`mk_unpriced_catalogs`] at a price of 100 (spot in a: 40, in b: 50) times the number of cores.
-pub(crate) fn mk_catalogs(names: &[&str]) -> Catalogs {
+pub(in crate::aws) fn mk_catalogs(names: &[&str]) -> Catalogs {
     let catalogs = mk_unpriced_catalogs(names);
     let infos = Arc::clone(&catalogs.types.read().infos);
     catalogs.prices.set_on_demand(
@@ -248,7 +248,7 @@ fn machines_in_a_placement_group_are_labelled_with_it_and_only_types_that_suppor
         id: Some("pg-1".to_owned()),
         ..PlacementGroupSelector::default()
     });
-    assert_eq!(catalogs.catalog(&class, None), Err(NoCatalog::NoPlacementGroup));
+    assert_eq!(catalogs.catalog(&class, None), Err(NoCatalog::PlacementGroup));
     let placed = |strategy: &str| {
         let group = mk_group(strategy, 0);
         let catalog = catalogs.catalog(&class, Some(&group)).unwrap();
@@ -292,11 +292,11 @@ fn says_what_is_missing() {
     let catalogs = mk_catalogs(&["m5.large"]);
     let mut class = mk_class();
     class.status = None;
-    assert_eq!(catalogs.catalog(&class, None), Err(NoCatalog::NoSubnets));
+    assert_eq!(catalogs.catalog(&class, None), Err(NoCatalog::Subnets));
     let empty = Catalogs::new(catalogs.settings.clone());
-    assert_eq!(empty.catalog(&mk_class(), None), Err(NoCatalog::NoTypes));
+    assert_eq!(empty.catalog(&mk_class(), None), Err(NoCatalog::Types));
     let unpriced = mk_unpriced_catalogs(&["m5.large"]);
-    assert_eq!(unpriced.catalog(&mk_class(), None), Err(NoCatalog::NoPrices));
+    assert_eq!(unpriced.catalog(&mk_class(), None), Err(NoCatalog::Prices));
     unpriced.prices.fall_back();
     assert!(unpriced.catalog(&mk_class(), None).is_ok());
 }

@@ -23,7 +23,7 @@ pub fn placement_scope(group: &str, partition: Option<&str>) -> String {
 /// What is unavailable, until when. Every change, the end of an entry too, raises the version:
 /// catalogs that were computed before are stale then.
 #[derive(Debug, Default)]
-pub struct Unavailable {
+pub(crate) struct Unavailable {
     state: Mutex<State>,
 }
 
@@ -37,7 +37,7 @@ struct State {
 
 /// What is unavailable at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct UnavailableNow {
+pub(crate) struct UnavailableNow {
     offerings: BTreeSet<OfferingKey>,
     capacity_types: BTreeSet<CapacityType>,
     subnets: BTreeSet<String>,
@@ -46,7 +46,7 @@ pub struct UnavailableNow {
 impl Unavailable {
     /// Marks an offering. What could not be had inside of a placement group says nothing about the
     /// world outside.
-    pub fn mark_offering(
+    pub(crate) fn mark_offering(
         &self,
         instance_type: &str,
         zone: &str,
@@ -71,7 +71,7 @@ impl Unavailable {
     }
 
     /// Marks a capacity type everywhere.
-    pub fn mark_capacity_type(&self, capacity_type: CapacityType, reason: &str) {
+    pub(crate) fn mark_capacity_type(&self, capacity_type: CapacityType, reason: &str) {
         tracing::info!(
             capacity_type = capacity_type.as_str(),
             reason,
@@ -84,7 +84,7 @@ impl Unavailable {
     }
 
     /// Marks a subnet.
-    pub fn mark_subnet(&self, subnet: &str) {
+    pub(crate) fn mark_subnet(&self, subnet: &str) {
         tracing::info!(subnet, ttl_seconds = TTL.as_secs(), "subnet has no free addresses");
         self.change(|state, until| {
             state.subnets.insert(subnet.to_owned(), until);
@@ -92,14 +92,14 @@ impl Unavailable {
     }
 
     /// The version of what is unavailable now.
-    pub fn version(&self) -> u64 {
+    pub(crate) fn version(&self) -> u64 {
         let mut state = self.state.lock();
         state.drop_ended();
         state.version
     }
 
     /// What is unavailable now.
-    pub fn now(&self) -> UnavailableNow {
+    pub(crate) fn now(&self) -> UnavailableNow {
         let mut state = self.state.lock();
         state.drop_ended();
         UnavailableNow {
@@ -135,7 +135,7 @@ impl State {
 impl UnavailableNow {
     /// Whether the offering can't be asked for. `subnets` are the NodeClass' subnets in the zone: a
     /// zone is out when all of them are.
-    pub fn contains(
+    pub(crate) fn contains(
         &self,
         instance_type: &str,
         zone: &str,

@@ -5,7 +5,7 @@ use crate::aws::error::Result;
 
 /// An image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Image {
+pub(crate) struct Image {
     /// ID.
     pub id: String,
     /// Name.
@@ -19,7 +19,7 @@ pub struct Image {
 }
 
 /// Available images that match all filters, deprecated ones too.
-pub async fn images(ec2: &Ec2, wanted: &[Filter], owners: &[String]) -> Result<Vec<Image>> {
+pub(crate) async fn images(ec2: &Ec2, wanted: &[Filter], owners: &[String]) -> Result<Vec<Image>> {
     const OPERATION: &str = "DescribeImages";
     let mut wanted = wanted.to_vec();
     wanted.push(filter("state", ["available"]));

@@ -10,7 +10,7 @@ use crate::aws::error::Result;
 
 /// An instance.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Instance {
+pub(crate) struct Instance {
     /// ID.
     pub id: String,
     /// Instance type.
@@ -43,7 +43,7 @@ pub struct Instance {
 
 /// The reservation that an instance was launched into.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct InReservation {
+pub(crate) struct InReservation {
     /// `CapacityReservationId`, `cr-…`.
     pub id: String,
     /// `InstanceLifecycle`: empty, `capacity-block` or `interruptible-capacity-reservation`.
@@ -55,7 +55,11 @@ const LIVING: [&str; 5] = ["pending", "running", "stopping", "stopped", "shuttin
 
 /// Instances that match, without those that are terminated. `ids` must be unique; with ids the
 /// answer is not paged.
-pub async fn instances(ec2: &Ec2, ids: &[String], wanted: &[Filter]) -> Result<Vec<Instance>> {
+pub(crate) async fn instances(
+    ec2: &Ec2,
+    ids: &[String],
+    wanted: &[Filter],
+) -> Result<Vec<Instance>> {
     const OPERATION: &str = "DescribeInstances";
     let mut wanted = wanted.to_vec();
     wanted.push(filter("instance-state-name", LIVING));
@@ -124,18 +128,18 @@ impl Instance {
     }
 
     /// The value of a tag, unless it is empty.
-    pub fn tag(&self, key: &str) -> Option<&str> {
+    pub(crate) fn tag(&self, key: &str) -> Option<&str> {
         self.tags.get(key).map(String::as_str).filter(|value| !value.is_empty())
     }
 
     /// On its way out.
-    pub fn is_terminating(&self) -> bool {
+    pub(crate) fn is_terminating(&self) -> bool {
         self.state == "shutting-down" || self.state == "terminated"
     }
 }
 
 /// Starts the termination of instances.
-pub async fn terminate(ec2: &Ec2, ids: &[String]) -> Result<BTreeSet<String>> {
+pub(crate) async fn terminate(ec2: &Ec2, ids: &[String]) -> Result<BTreeSet<String>> {
     let sent = ec2.terminate_instances().set_instance_ids(Some(ids.to_vec())).send();
     let answer = ec2.call("TerminateInstances", sent).await?;
     Ok(answer
@@ -153,7 +157,11 @@ pub async fn terminate(ec2: &Ec2, ids: &[String]) -> Result<BTreeSet<String>> {
 }
 
 /// Adds tags to an instance.
-pub async fn create_tags(ec2: &Ec2, id: &str, tags: &BTreeMap<String, String>) -> Result<()> {
+pub(crate) async fn create_tags(
+    ec2: &Ec2,
+    id: &str,
+    tags: &BTreeMap<String, String>,
+) -> Result<()> {
     let sent = ec2.create_tags().resources(id).set_tags(Some(requests::tags(tags))).send();
     ec2.call("CreateTags", sent).await?;
     Ok(())

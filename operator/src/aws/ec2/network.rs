@@ -5,7 +5,7 @@ use crate::aws::error::Result;
 
 /// A subnet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Subnet {
+pub(crate) struct Subnet {
     /// ID.
     pub id: String,
     /// Zone.
@@ -18,7 +18,7 @@ pub struct Subnet {
 
 /// A security group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SecurityGroup {
+pub(crate) struct SecurityGroup {
     /// ID.
     pub id: String,
     /// Group name.
@@ -27,7 +27,7 @@ pub struct SecurityGroup {
 
 /// A placement group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlacementGroup {
+pub(crate) struct PlacementGroup {
     /// ID.
     pub id: String,
     /// `cluster`, `partition` or `spread`.
@@ -37,7 +37,7 @@ pub struct PlacementGroup {
 }
 
 /// Subnets that match all filters.
-pub async fn subnets(ec2: &Ec2, wanted: &[Filter]) -> Result<Vec<Subnet>> {
+pub(crate) async fn subnets(ec2: &Ec2, wanted: &[Filter]) -> Result<Vec<Subnet>> {
     const OPERATION: &str = "DescribeSubnets";
     let mut pages = ec2
         .describe_subnets()
@@ -63,7 +63,7 @@ pub async fn subnets(ec2: &Ec2, wanted: &[Filter]) -> Result<Vec<Subnet>> {
 }
 
 /// Security groups that match all filters.
-pub async fn security_groups(ec2: &Ec2, wanted: &[Filter]) -> Result<Vec<SecurityGroup>> {
+pub(crate) async fn security_groups(ec2: &Ec2, wanted: &[Filter]) -> Result<Vec<SecurityGroup>> {
     const OPERATION: &str = "DescribeSecurityGroups";
     let mut pages = ec2
         .describe_security_groups()
@@ -86,7 +86,7 @@ pub async fn security_groups(ec2: &Ec2, wanted: &[Filter]) -> Result<Vec<Securit
 /// What a placement group is looked up by. EC2 has no filter for the ID, and by its ID a group is
 /// found that another account shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GroupKey<'a> {
+pub(crate) enum GroupKey<'a> {
     /// `pg-…`.
     Id(&'a str),
     /// Name of the placement group.
@@ -94,7 +94,7 @@ pub enum GroupKey<'a> {
 }
 
 /// The placement groups with this ID or name that are available.
-pub async fn placement_groups(ec2: &Ec2, key: GroupKey<'_>) -> Result<Vec<PlacementGroup>> {
+pub(crate) async fn placement_groups(ec2: &Ec2, key: GroupKey<'_>) -> Result<Vec<PlacementGroup>> {
     let available = [filter("state", ["available"])];
     let asked = ec2.describe_placement_groups().set_filters(filters(&available));
     let sent = match key {

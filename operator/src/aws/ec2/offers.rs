@@ -11,7 +11,7 @@ use super::{Ec2, filter, filters};
 use crate::aws::error::Result;
 
 /// Instance types that can run Kubernetes nodes.
-pub async fn instance_types(ec2: &Ec2) -> Result<Vec<TypeInfo>> {
+pub(crate) async fn instance_types(ec2: &Ec2) -> Result<Vec<TypeInfo>> {
     const OPERATION: &str = "DescribeInstanceTypes";
     let wanted = [
         filter("supported-virtualization-type", ["hvm"]),
@@ -32,7 +32,7 @@ pub async fn instance_types(ec2: &Ec2) -> Result<Vec<TypeInfo>> {
 }
 
 /// The zones in which each instance type is offered.
-pub async fn instance_type_zones(ec2: &Ec2) -> Result<BTreeMap<String, BTreeSet<String>>> {
+pub(crate) async fn instance_type_zones(ec2: &Ec2) -> Result<BTreeMap<String, BTreeSet<String>>> {
     const OPERATION: &str = "DescribeInstanceTypeOfferings";
     let mut pages = ec2
         .describe_instance_type_offerings()
@@ -53,7 +53,7 @@ pub async fn instance_type_zones(ec2: &Ec2) -> Result<BTreeMap<String, BTreeSet<
 }
 
 /// Newest spot price in dollars per hour by instance type and zone.
-pub async fn spot_prices(
+pub(crate) async fn spot_prices(
     ec2: &Ec2,
     now: Timestamp,
 ) -> Result<BTreeMap<String, BTreeMap<String, f64>>> {

@@ -12,7 +12,7 @@ use serde::Serialize;
 /// CreateLaunchTemplate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct CreateLaunchTemplate {
+pub(crate) struct CreateLaunchTemplate {
     /// Name; depends on everything else.
     pub launch_template_name: String,
     /// What instances are made like.
@@ -24,7 +24,7 @@ pub struct CreateLaunchTemplate {
 /// What instances are made like.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct LaunchTemplateData {
+pub(crate) struct LaunchTemplateData {
     /// Disks; empty leaves them to the image.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub block_device_mappings: Vec<BlockDeviceMapping>,
@@ -60,7 +60,7 @@ pub struct LaunchTemplateData {
 /// A disk.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct BlockDeviceMapping {
+pub(crate) struct BlockDeviceMapping {
     /// Device name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_name: Option<String>,
@@ -72,7 +72,7 @@ pub struct BlockDeviceMapping {
 /// An EBS volume.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct Ebs {
+pub(crate) struct Ebs {
     /// Deleted with the instance.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delete_on_termination: Option<bool>,
@@ -105,7 +105,7 @@ pub struct Ebs {
 /// Processor options.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct CpuOptions {
+pub(crate) struct CpuOptions {
     /// `enabled` or `disabled`.
     pub nested_virtualization: String,
 }
@@ -113,7 +113,7 @@ pub struct CpuOptions {
 /// Something by name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct Named {
+pub(crate) struct Named {
     /// Name.
     pub name: String,
 }
@@ -121,7 +121,7 @@ pub struct Named {
 /// A switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct Enabled {
+pub(crate) struct Enabled {
     /// On.
     pub enabled: bool,
 }
@@ -129,7 +129,7 @@ pub struct Enabled {
 /// Instance metadata service.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct MetadataOptions {
+pub(crate) struct MetadataOptions {
     /// `enabled` or `disabled`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_endpoint: Option<String>,
@@ -149,7 +149,7 @@ pub struct MetadataOptions {
 /// A network interface.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct NetworkInterface {
+pub(crate) struct NetworkInterface {
     /// Card.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network_card_index: Option<i32>,
@@ -183,7 +183,7 @@ pub struct NetworkInterface {
 /// Idle timeouts of tracked connections, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct ConnectionTracking {
+pub(crate) struct ConnectionTracking {
     /// TCP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp_established_timeout: Option<i32>,
@@ -198,7 +198,7 @@ pub struct ConnectionTracking {
 /// Tags of a kind of resource.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct TagSpecification {
+pub(crate) struct TagSpecification {
     /// Kind.
     pub resource_type: String,
     /// Tags; sorted by key.
@@ -208,7 +208,7 @@ pub struct TagSpecification {
 /// Tenancy and placement group.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct Placement {
+pub(crate) struct Placement {
     /// `default` or `dedicated`.
     pub tenancy: String,
     /// Placement group.
@@ -222,7 +222,7 @@ pub struct Placement {
 /// How capacity reservations are used.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct CapacityReservationSpecification {
+pub(crate) struct CapacityReservationSpecification {
     /// `none` or `capacity-reservations-only`.
     pub capacity_reservation_preference: String,
     /// The only one to use.
@@ -233,7 +233,7 @@ pub struct CapacityReservationSpecification {
 /// A capacity reservation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct CapacityReservationTarget {
+pub(crate) struct CapacityReservationTarget {
     /// `CapacityReservationId`, `cr-…`.
     pub capacity_reservation_id: String,
 }
@@ -241,7 +241,7 @@ pub struct CapacityReservationTarget {
 /// How instances are bought.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct InstanceMarketOptions {
+pub(crate) struct InstanceMarketOptions {
     /// `capacity-block` or `interruptible-capacity-reservation`.
     pub market_type: String,
 }
@@ -249,7 +249,7 @@ pub struct InstanceMarketOptions {
 /// CreateFleet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct CreateFleet {
+pub(crate) struct CreateFleet {
     /// Always `instant`.
     #[serde(rename = "Type")]
     pub kind: String,
@@ -279,7 +279,7 @@ pub struct CreateFleet {
 /// A launch template and where it may be used.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct LaunchTemplateConfig {
+pub(crate) struct LaunchTemplateConfig {
     /// Template.
     pub launch_template_specification: LaunchTemplateSpecification,
     /// Types and places.
@@ -289,7 +289,7 @@ pub struct LaunchTemplateConfig {
 /// A launch template by name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct LaunchTemplateSpecification {
+pub(crate) struct LaunchTemplateSpecification {
     /// Name.
     pub launch_template_name: String,
     /// `$Latest`.
@@ -298,7 +298,7 @@ pub struct LaunchTemplateSpecification {
 
 impl LaunchTemplateSpecification {
     /// The newest version of a template.
-    pub fn latest(name: &str) -> Self {
+    pub(crate) fn latest(name: &str) -> Self {
         Self { launch_template_name: name.to_owned(), version: "$Latest".to_owned() }
     }
 }
@@ -306,7 +306,7 @@ impl LaunchTemplateSpecification {
 /// A type in a place.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct Override {
+pub(crate) struct Override {
     /// Instance type.
     pub instance_type: String,
     /// Subnet.
@@ -325,7 +325,7 @@ pub struct Override {
 /// What to buy, and how many.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct TargetCapacity {
+pub(crate) struct TargetCapacity {
     /// `spot`, `on-demand`, `capacity-block` or `reserved-capacity`.
     pub default_target_capacity_type: String,
     /// Number of instances.
@@ -335,7 +335,7 @@ pub struct TargetCapacity {
 /// How EC2 chooses among overrides.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct AllocationOptions {
+pub(crate) struct AllocationOptions {
     /// Strategy.
     pub allocation_strategy: String,
 }
@@ -343,7 +343,7 @@ pub struct AllocationOptions {
 /// Which reservations a fleet uses.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct ReservedCapacityOptions {
+pub(crate) struct ReservedCapacityOptions {
     /// `interruptible-capacity-reservation`.
     pub reservation_types: Vec<String>,
 }
@@ -351,7 +351,7 @@ pub struct ReservedCapacityOptions {
 /// RunInstances as a dry run, to learn whether launching would be allowed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct DryRunInstances {
+pub(crate) struct DryRunInstances {
     /// Template.
     pub launch_template: LaunchTemplateSpecification,
     /// Instance type.
@@ -365,7 +365,7 @@ pub struct DryRunInstances {
 /// A network interface of a dry run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct DryRunInterface {
+pub(crate) struct DryRunInterface {
     /// Card.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network_card_index: Option<i32>,
@@ -384,7 +384,9 @@ pub(super) fn tags(tags: &BTreeMap<String, String>) -> Vec<sdk::Tag> {
 }
 
 /// Tag specifications for the SDK.
-pub fn tag_specifications(specifications: &[TagSpecification]) -> Vec<sdk::TagSpecification> {
+pub(crate) fn tag_specifications(
+    specifications: &[TagSpecification],
+) -> Vec<sdk::TagSpecification> {
     specifications
         .iter()
         .map(|specification| {

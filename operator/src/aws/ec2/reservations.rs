@@ -8,7 +8,7 @@ use crate::aws::error::Result;
 
 /// A capacity reservation. Criteria and type are as EC2 names them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CapacityReservation {
+pub(crate) struct CapacityReservation {
     /// ID.
     pub id: String,
     /// Account that owns it.
@@ -31,7 +31,7 @@ pub struct CapacityReservation {
 
 /// One reservation by its id, or those that match all filters. An id that does not exist is no
 /// error.
-pub async fn capacity_reservations(
+pub(crate) async fn capacity_reservations(
     ec2: &Ec2,
     id: Option<&str>,
     wanted: &[Filter],

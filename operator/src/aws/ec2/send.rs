@@ -11,7 +11,7 @@ use crate::aws::error::{Kind, Result};
 
 /// What CreateFleet answered.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct FleetAnswer {
+pub(crate) struct FleetAnswer {
     /// `FleetId` of the answer.
     pub fleet_id: String,
     /// Instances, in the order of the answer.
@@ -22,7 +22,7 @@ pub struct FleetAnswer {
 
 /// An instance of a fleet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FleetInstance {
+pub(crate) struct FleetInstance {
     /// ID.
     pub id: String,
     /// Instance type.
@@ -37,7 +37,7 @@ pub struct FleetInstance {
 
 /// Why a part of a fleet was not launched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FleetError {
+pub(crate) struct FleetError {
     /// AWS's code.
     pub code: String,
     /// AWS's message.
@@ -51,7 +51,7 @@ pub struct FleetError {
 }
 
 /// Launches a fleet. `token` makes a repetition of the same call harmless.
-pub async fn create_fleet(
+pub(crate) async fn create_fleet(
     ec2: &Ec2,
     request: &CreateFleet,
     token: Option<&str>,
@@ -172,7 +172,10 @@ fn read_fleet(answer: &aws_sdk_ec2::operation::create_fleet::CreateFleetOutput) 
 
 /// Creates a launch template; one that exists under the name is fine, as the name tells the
 /// content.
-pub async fn create_launch_template(ec2: &Ec2, request: &CreateLaunchTemplate) -> Result<()> {
+pub(crate) async fn create_launch_template(
+    ec2: &Ec2,
+    request: &CreateLaunchTemplate,
+) -> Result<()> {
     let sent = ec2
         .create_launch_template()
         .launch_template_name(&request.launch_template_name)
@@ -187,7 +190,7 @@ pub async fn create_launch_template(ec2: &Ec2, request: &CreateLaunchTemplate) -
 }
 
 /// Tries out a launch. `Ok` means that it would be allowed.
-pub async fn dry_run_instances(ec2: &Ec2, request: &DryRunInstances) -> Result<()> {
+pub(crate) async fn dry_run_instances(ec2: &Ec2, request: &DryRunInstances) -> Result<()> {
     let interfaces = request
         .network_interfaces
         .iter()

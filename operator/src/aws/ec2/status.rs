@@ -8,7 +8,7 @@ use crate::aws::error::Result;
 
 /// Something is wrong with an instance, or will be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct InstanceStatus {
+pub(crate) struct InstanceStatus {
     /// `InstanceId`, `i-…`.
     pub id: String,
     /// Since when each of its own checks fails.
@@ -30,7 +30,7 @@ const EVENTS: [&str; 5] = [
 
 /// All running instances of the account with which something is wrong, by id. One that several
 /// questions find is told once.
-pub async fn unhealthy_instances(ec2: &Ec2) -> Result<Vec<InstanceStatus>> {
+pub(crate) async fn unhealthy_instances(ec2: &Ec2) -> Result<Vec<InstanceStatus>> {
     // EC2 joins filters by "and".
     let questions = [
         filter("instance-status.status", ["impaired"]),

@@ -5,13 +5,13 @@ use crate::aws::error::Result;
 
 /// A launch template.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LaunchTemplate {
+pub(crate) struct LaunchTemplate {
     /// Name.
     pub name: String,
 }
 
 /// Launch templates by their tags.
-pub async fn launch_templates(ec2: &Ec2, wanted: &[Filter]) -> Result<Vec<LaunchTemplate>> {
+pub(crate) async fn launch_templates(ec2: &Ec2, wanted: &[Filter]) -> Result<Vec<LaunchTemplate>> {
     const OPERATION: &str = "DescribeLaunchTemplates";
     let mut pages = ec2
         .describe_launch_templates()
@@ -32,19 +32,8 @@ pub async fn launch_templates(ec2: &Ec2, wanted: &[Filter]) -> Result<Vec<Launch
     Ok(found)
 }
 
-/// Whether a launch template of this name exists.
-pub async fn launch_template_exists(ec2: &Ec2, name: &str) -> Result<bool> {
-    const OPERATION: &str = "DescribeLaunchTemplates";
-    let sent = ec2.describe_launch_templates().launch_template_names(name).send();
-    match ec2.call(OPERATION, sent).await {
-        Ok(answer) => Ok(!answer.launch_templates().is_empty()),
-        Err(error) if error.is_not_found() => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
 /// Deletes a launch template; one that does not exist is fine.
-pub async fn delete_launch_template(ec2: &Ec2, name: &str) -> Result<()> {
+pub(crate) async fn delete_launch_template(ec2: &Ec2, name: &str) -> Result<()> {
     let sent = ec2.delete_launch_template().launch_template_name(name).send();
     match ec2.call("DeleteLaunchTemplate", sent).await {
         Ok(_) => Ok(()),

@@ -14,14 +14,14 @@ use super::reserved;
 use crate::aws::matching::Requirements;
 
 /// EC2 is given at most so many types.
-pub const MAX_TYPES: usize = 60;
+pub(crate) const MAX_TYPES: usize = 60;
 
 /// With fewer types than this an on-demand fallback is likely to fail together with spot.
-pub const FEW_TYPES: usize = 5;
+pub(crate) const FEW_TYPES: usize = 5;
 
 /// What a claim asks for.
 #[derive(Clone, Debug, Default)]
-pub struct Wanted {
+pub(crate) struct Wanted {
     /// `spec.requirements`.
     pub requirements: Requirements,
     /// `spec.resources.requests`.
@@ -32,7 +32,7 @@ pub struct Wanted {
 
 /// Nothing is left to launch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Exhausted {
+pub(crate) enum Exhausted {
     /// No type and offering together meet the claim now.
     #[error("all requested instance types were unavailable during launch")]
     Unavailable,
@@ -49,7 +49,7 @@ pub enum Exhausted {
 }
 
 /// The types to hand to EC2, cheapest first.
-pub fn candidates<'c>(
+pub(crate) fn candidates<'c>(
     catalog: &'c Catalog,
     wanted: &Wanted,
 ) -> Result<Vec<Candidate<'c>>, Exhausted> {
@@ -72,7 +72,7 @@ pub fn candidates<'c>(
 }
 
 /// Reserved when the claim allows it and it can be had, else spot likewise, else on-demand.
-pub fn capacity_type(candidates: &[Candidate<'_>]) -> CapacityType {
+pub(crate) fn capacity_type(candidates: &[Candidate<'_>]) -> CapacityType {
     let offerings = candidates.iter().flat_map(|candidate| &candidate.offerings);
     // In the order of the enum.
     offerings.map(|offering| offering.capacity_type).min().unwrap_or_default()

@@ -19,7 +19,7 @@ use crate::aws::tags::Tags;
 
 /// What a fleet is made from.
 #[derive(Clone, Copy, Debug)]
-pub struct FleetScope<'a> {
+pub(crate) struct FleetScope<'a> {
     /// Templates with their types.
     pub templates: &'a [Template<'a>],
     /// Types with their offerings.
@@ -37,7 +37,7 @@ pub struct FleetScope<'a> {
 }
 
 /// The request for one machine; `None` when no type has a place.
-pub fn request(scope: FleetScope<'_>) -> Option<CreateFleet> {
+pub(crate) fn request(scope: FleetScope<'_>) -> Option<CreateFleet> {
     let offerings: BTreeMap<&str, &Candidate<'_>> = scope
         .candidates
         .iter()
@@ -129,7 +129,7 @@ fn overrides(
 
 /// What to remember of a fleet's errors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Lessons {
+pub(crate) struct Lessons {
     /// Type, zone, code: could not be had.
     pub offerings: Vec<(String, String, String)>,
     /// Subnets without free addresses.
@@ -141,7 +141,7 @@ pub struct Lessons {
 }
 
 /// What a fleet's errors say about offerings, subnets and the account.
-pub fn lessons(errors: &[FleetError]) -> Lessons {
+pub(crate) fn lessons(errors: &[FleetError]) -> Lessons {
     let mut lessons = Lessons::default();
     for fleet_error in errors {
         if fleet_error.code == error::SPOT_ROLE_MISSING {
@@ -168,7 +168,7 @@ pub fn lessons(errors: &[FleetError]) -> Lessons {
 
 /// Whether all that went wrong is that there is no capacity, so that the claim has to be planned
 /// again. One other error among them needs a person.
-pub fn is_insufficient_capacity(errors: &[FleetError]) -> bool {
+pub(crate) fn is_insufficient_capacity(errors: &[FleetError]) -> bool {
     !errors.is_empty()
         && errors.iter().all(|error| {
             kind_of(&error.code) == Kind::InsufficientCapacity
@@ -177,7 +177,7 @@ pub fn is_insufficient_capacity(errors: &[FleetError]) -> bool {
 }
 
 /// The distinct errors in one line.
-pub fn summary(errors: &[FleetError]) -> String {
+pub(crate) fn summary(errors: &[FleetError]) -> String {
     let distinct: BTreeSet<String> =
         errors.iter().map(|error| error::launch_reason(&error.code, &error.message).1).collect();
     if distinct.is_empty() {
@@ -188,7 +188,7 @@ pub fn summary(errors: &[FleetError]) -> String {
 
 /// Reason and message of a condition for these errors: those of the first that is not a lack of
 /// capacity.
-pub fn reason(errors: &[FleetError]) -> (&'static str, String) {
+pub(crate) fn reason(errors: &[FleetError]) -> (&'static str, String) {
     let first = errors
         .iter()
         .find(|error| kind_of(&error.code) != Kind::InsufficientCapacity)

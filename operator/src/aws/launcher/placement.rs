@@ -21,7 +21,7 @@ use crate::aws::matching::{Requirements, values_of};
 use crate::cloud_provider::{CloudError, Hook, HookProgress};
 
 /// The label's value while the partition is not known.
-pub const UNKNOWN_PARTITION: &str = "";
+pub(crate) const UNKNOWN_PARTITION: &str = "";
 
 /// The hook's name in conditions, as Karpenter's.
 const HOOK: &str = "PlacementGroupRegistrationHook";
@@ -31,7 +31,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 
 /// Where a machine is launched.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placed {
+pub(crate) struct Placed {
     /// The group's id.
     pub group: String,
     /// The partition, counted from one; EC2 chooses when there is none.
@@ -48,7 +48,7 @@ impl Placed {
 /// Chooses the partition for a claim that does not allow all of them: the first that the cheapest
 /// type can be had in. What can't be had there is taken off the candidates, for a fleet is launched
 /// into one partition.
-pub fn place(
+pub(crate) fn place(
     group: &PlacementGroup,
     wanted: &Requirements,
     candidates: &mut Vec<Candidate<'_>>,
@@ -80,7 +80,7 @@ fn partitions_of(offering: &Offering) -> &[String] {
 }
 
 /// Whether a claim allows a machine that EC2 has put into this partition.
-pub fn allows(wanted: &Requirements, partition: Option<i32>) -> bool {
+pub(crate) fn allows(wanted: &Requirements, partition: Option<i32>) -> bool {
     let value = partition.map(|number| number.to_string());
     !wanted.mention(aws::PLACEMENT_GROUP_PARTITION)
         || wanted.allow(aws::PLACEMENT_GROUP_PARTITION, value.as_deref())
@@ -88,7 +88,7 @@ pub fn allows(wanted: &Requirements, partition: Option<i32>) -> bool {
 
 /// Finds out which partition EC2 chose for the claim's machine; nothing where there is nothing to
 /// find out.
-pub async fn hook(instances: &Instances, claim: &NodeClaim) -> Option<Hook> {
+pub(crate) async fn hook(instances: &Instances, claim: &NodeClaim) -> Option<Hook> {
     let label = |key| claim.metadata.labels.as_ref()?.get(key).map(String::as_str);
     label(aws::PLACEMENT_GROUP_ID)?;
     if label(aws::PLACEMENT_GROUP_PARTITION)? != UNKNOWN_PARTITION {

@@ -14,7 +14,7 @@ use crate::aws::matching::single_value;
 
 /// A capacity reservation that machines are launched into.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Reservation {
+pub(crate) struct Reservation {
     /// `CapacityReservationId`, `cr-…`.
     pub id: String,
     /// What kind it is.
@@ -24,7 +24,7 @@ pub struct Reservation {
 /// Kinds of reservations, in the order in which they are preferred at the same price. One call
 /// launches into one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Terms {
+pub(crate) enum Terms {
     /// An on-demand capacity reservation.
     OnDemand,
     /// A capacity block for ML.
@@ -35,7 +35,7 @@ pub enum Terms {
 
 impl Terms {
     /// `InstanceMarketOptions.MarketType` of a launch template.
-    pub fn market_type(self) -> Option<&'static str> {
+    pub(crate) fn market_type(self) -> Option<&'static str> {
         match self {
             Self::OnDemand => None,
             Self::CapacityBlock => Some("capacity-block"),
@@ -44,7 +44,7 @@ impl Terms {
     }
 
     /// `DefaultTargetCapacityType` of a fleet.
-    pub fn target_capacity_type(self) -> &'static str {
+    pub(crate) fn target_capacity_type(self) -> &'static str {
         match self {
             Self::OnDemand => "on-demand",
             Self::CapacityBlock => "capacity-block",
@@ -53,7 +53,7 @@ impl Terms {
     }
 
     /// The value of the label of the reservation's type.
-    pub fn type_label(self) -> &'static str {
+    pub(crate) fn type_label(self) -> &'static str {
         match self {
             Self::OnDemand | Self::Interruptible => ReservationType::Default.as_str(),
             Self::CapacityBlock => ReservationType::CapacityBlock.as_str(),
@@ -63,7 +63,7 @@ impl Terms {
 
 impl Reservation {
     /// The one that an offering is from.
-    pub fn of(offering: &Offering) -> Option<Self> {
+    pub(crate) fn of(offering: &Offering) -> Option<Self> {
         if offering.capacity_type != CapacityType::Reserved {
             return None;
         }
@@ -80,7 +80,7 @@ impl Reservation {
     }
 
     /// The labels of its machines.
-    pub fn labels(&self) -> [(&'static str, String); 3] {
+    pub(crate) fn labels(&self) -> [(&'static str, String); 3] {
         let interruptible = self.terms == Terms::Interruptible;
         [
             (keys::CAPACITY_RESERVATION_ID, self.id.clone()),
@@ -92,7 +92,7 @@ impl Reservation {
 
 /// The candidates with nothing but reservations, if one of them has any: of one kind, and where EC2
 /// would have to choose between several for the same type and zone, the one with the most room.
-pub fn preferred(mut candidates: Vec<Candidate<'_>>) -> Vec<Candidate<'_>> {
+pub(crate) fn preferred(mut candidates: Vec<Candidate<'_>>) -> Vec<Candidate<'_>> {
     let Some((_, terms)) = candidates
         .iter()
         .flat_map(|candidate| &candidate.offerings)
@@ -148,7 +148,7 @@ fn keep(candidates: &mut Vec<Candidate<'_>>, wanted: impl Fn(&Offering) -> bool)
 }
 
 /// The reservation of each type and zone. After [`preferred`] there is one.
-pub fn by_place(candidates: &[Candidate<'_>]) -> BTreeMap<(String, String), Reservation> {
+pub(crate) fn by_place(candidates: &[Candidate<'_>]) -> BTreeMap<(String, String), Reservation> {
     let offered = candidates.iter().flat_map(|candidate| {
         let name = &candidate.instance_type.name;
         candidate.offerings.iter().map(move |offering| (name, offering))

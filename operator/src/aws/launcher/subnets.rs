@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 /// Free addresses per subnet as last seen, less what was launched since.
 #[derive(Debug)]
-pub struct FreeAddresses {
+pub(crate) struct FreeAddresses {
     ttl: Duration,
     subnets: Mutex<BTreeMap<String, Seen>>,
 }
@@ -25,7 +25,7 @@ struct Seen {
 
 /// Subnets that were chosen for a launch, to be settled when its result is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Chosen {
+pub(crate) struct Chosen {
     /// Subnet per zone.
     pub by_zone: BTreeMap<String, String>,
     /// Addresses counted off per subnet, and how many were free when they were.
@@ -34,26 +34,30 @@ pub struct Chosen {
 
 impl FreeAddresses {
     /// Figures live for five minutes, or so that one missed refresh does no harm.
-    pub fn new(refresh_interval: Duration) -> Self {
+    pub(crate) fn new(refresh_interval: Duration) -> Self {
         let ttl = Duration::from_secs(300).max(refresh_interval + Duration::from_secs(240));
         Self { ttl, subnets: Mutex::default() }
     }
 
     /// Takes note of a fresh figure. Launches that were counted off are in it, or will be in the
     /// next.
-    pub fn observe(&self, subnet: &str, free: i64) {
+    pub(crate) fn observe(&self, subnet: &str, free: i64) {
         let seen = Seen { until: Instant::now() + self.ttl, free, left: None };
         self.subnets.lock().insert(subnet.to_owned(), seen);
     }
 
     /// The subnet has no free addresses.
-    pub fn mark_full(&self, subnet: &str) {
+    pub(crate) fn mark_full(&self, subnet: &str) {
         self.observe(subnet, 0);
     }
 
     /// Chooses a subnet per zone. `addresses` tells for a zone how many addresses the smallest
     /// machine that may be launched there takes.
-    pub fn choose(&self, subnets: &[Subnet], addresses: impl Fn(&str) -> Option<i64>) -> Chosen {
+    pub(crate) fn choose(
+        &self,
+        subnets: &[Subnet],
+        addresses: impl Fn(&str) -> Option<i64>,
+    ) -> Chosen {
         let now = Instant::now();
         let mut known = self.subnets.lock();
         known.retain(|_, seen| seen.until > now);
@@ -79,7 +83,7 @@ impl FreeAddresses {
 
     /// Gives back what was counted off for subnets that were not used, unless the figure was
     /// refreshed meanwhile.
-    pub fn settle(&self, chosen: &Chosen, used: Option<&str>) {
+    pub(crate) fn settle(&self, chosen: &Chosen, used: Option<&str>) {
         let mut known = self.subnets.lock();
         for (id, &(count, free)) in &chosen.counted {
             if Some(id.as_str()) == used {

@@ -24,12 +24,12 @@ use crate::aws::tags::Tags;
 use crate::aws::user_data::{self, Bootstrap, ClusterFacts, UserDataError};
 
 /// Prefix of the names of launch templates; operators look for it.
-pub const NAME_PREFIX: &str = "karpenter.k8s.aws/";
+pub(crate) const NAME_PREFIX: &str = "karpenter.k8s.aws/";
 
 /// Asking for this resource turns on Nitro enclaves.
 const ENCLAVE_RESOURCE: &str = "eks.amazonaws.com/nip-slots";
 /// Network interfaces for EFA.
-pub const EFA_RESOURCE: &str = "vpc.amazonaws.com/efa";
+pub(crate) const EFA_RESOURCE: &str = "vpc.amazonaws.com/efa";
 
 /// Regions whose EC2 does not know the metadata service's IPv6 switch.
 const NO_METADATA_IPV6: [&str; 6] = [
@@ -43,7 +43,7 @@ const NO_METADATA_IPV6: [&str; 6] = [
 
 /// What a launch template is made from, beside the types.
 #[derive(Clone, Copy, Debug)]
-pub struct TemplateScope<'a> {
+pub(crate) struct TemplateScope<'a> {
     /// The NodeClass, resolved.
     pub class: &'a EC2NodeClass,
     /// The cluster.
@@ -75,7 +75,7 @@ pub struct TemplateScope<'a> {
 
 /// A launch template and the types that it is for.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Template<'t> {
+pub(crate) struct Template<'t> {
     /// The request that creates it.
     pub request: CreateLaunchTemplate,
     /// Types, in the order given.
@@ -86,14 +86,14 @@ pub struct Template<'t> {
 
 /// A type, and the reservation that it is launched into.
 #[derive(Clone, Debug)]
-pub struct Place<'t> {
+pub(crate) struct Place<'t> {
     instance_type: &'t InstanceType,
     reservation: Option<Reservation>,
 }
 
 impl<'t> Place<'t> {
     /// A candidate for each of its reservations; once when it has none.
-    pub fn all_of(candidate: &Candidate<'t>) -> Vec<Self> {
+    pub(crate) fn all_of(candidate: &Candidate<'t>) -> Vec<Self> {
         let reservations: BTreeSet<Option<Reservation>> =
             candidate.offerings.iter().map(|offering| Reservation::of(offering)).collect();
         let instance_type = candidate.instance_type;
@@ -109,7 +109,7 @@ impl<'t> From<&'t InstanceType> for Place<'t> {
 
 /// Why no launch template can be made.
 #[derive(Debug, thiserror::Error)]
-pub enum TemplateError {
+pub(crate) enum TemplateError {
     /// The NodeClass has no status yet.
     #[error("no amis exist given constraints")]
     NoAmis,
@@ -128,12 +128,12 @@ pub enum TemplateError {
 }
 
 /// Whether a resource request turns on Nitro enclaves.
-pub fn wants_enclave(requests: &tenon_planner::resources::Resources) -> bool {
+pub(crate) fn wants_enclave(requests: &tenon_planner::resources::Resources) -> bool {
     requests.get(ENCLAVE_RESOURCE) > 0
 }
 
 /// The first image that fits a type. Images are in the order of the status: newest first.
-pub fn ami_for<'a>(amis: &'a [Ami], instance_type: &InstanceType) -> Option<&'a Ami> {
+pub(crate) fn ami_for<'a>(amis: &'a [Ami], instance_type: &InstanceType) -> Option<&'a Ami> {
     amis.iter().find(|ami| image_fits(&ami.requirements, &instance_type.requirements))
 }
 
@@ -142,7 +142,7 @@ pub fn ami_for<'a>(amis: &'a [Ami], instance_type: &InstanceType) -> Option<&'a 
 type Common = (usize, i64, i64, Option<Reservation>);
 
 /// The launch templates for these types.
-pub fn templates<'t>(
+pub(crate) fn templates<'t>(
     scope: TemplateScope<'_>,
     places: impl IntoIterator<Item = impl Into<Place<'t>>>,
 ) -> Result<Vec<Template<'t>>, TemplateError> {
@@ -245,7 +245,7 @@ fn market(reservation: &Reservation) -> Option<InstanceMarketOptions> {
 }
 
 /// Tags of one kind of resource.
-pub fn tagged(resource_type: &str, tags: &Tags) -> TagSpecification {
+pub(crate) fn tagged(resource_type: &str, tags: &Tags) -> TagSpecification {
     TagSpecification { resource_type: resource_type.to_owned(), tags: tags.clone() }
 }
 

@@ -20,7 +20,7 @@ const TTL: Duration = Duration::from_secs(60);
 
 /// Templates by name.
 #[derive(Debug)]
-pub struct Templates {
+pub(crate) struct Templates {
     ec2: Ec2,
     cluster: Arc<str>,
     existing: TtlMap<String, Made>,
@@ -32,7 +32,7 @@ pub struct Templates {
 
 /// Tells a template from one that was made later under the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Made(u64);
+pub(crate) struct Made(u64);
 
 /// What came of a call for a template.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ enum Flown {
 
 impl Templates {
     /// None known yet.
-    pub fn new(ec2: Ec2, cluster: Arc<str>) -> Self {
+    pub(crate) fn new(ec2: Ec2, cluster: Arc<str>) -> Self {
         Self {
             ec2,
             cluster,
@@ -56,7 +56,7 @@ impl Templates {
 
     /// Makes sure that a template exists, and that it stays for the next minute. The name tells the
     /// content, so one that exists needs no look.
-    pub async fn ensure(&self, request: &CreateLaunchTemplate) -> Result<Made> {
+    pub(crate) async fn ensure(&self, request: &CreateLaunchTemplate) -> Result<Made> {
         let name = &request.launch_template_name;
         loop {
             if let Some(made) = self.existing.get_and_prolong(name) {
@@ -85,13 +85,13 @@ impl Templates {
 
     /// EC2 says that this template does not exist: the next launch creates it again. One that was
     /// made meanwhile is not touched.
-    pub fn invalidate(&self, name: &str, gone: Made) {
+    pub(crate) fn invalidate(&self, name: &str, gone: Made) {
         self.existing.remove_value(name, &gone);
     }
 
     /// Learns which templates of the cluster exist. Those that a former leader left behind end, and
     /// are deleted, like all others.
-    pub async fn hydrate(&self) -> Result<()> {
+    pub(crate) async fn hydrate(&self) -> Result<()> {
         let filters = [filter(&format!("tag:{}", aws::EKS_CLUSTER_NAME_TAG), [&*self.cluster])];
         for template in ec2::launch_templates(&self.ec2, &filters).await? {
             if self.existing.get(&template.name).is_none() {
@@ -103,7 +103,7 @@ impl Templates {
 
     /// Deletes the templates that nobody has used for a while. One whose deletion fails is tried
     /// again after the same time.
-    pub async fn delete_unused(&self) {
+    pub(crate) async fn delete_unused(&self) {
         for (name, _) in self.existing.take_ended() {
             // A launch that wants the template now either creates it first, and then it stays, or
             // waits and creates it again.
@@ -125,7 +125,7 @@ impl Templates {
     }
 
     /// Deletes all templates of a NodeClass.
-    pub async fn delete_all(&self, node_class: &str) -> Result<()> {
+    pub(crate) async fn delete_all(&self, node_class: &str) -> Result<()> {
         let filters = [
             filter(&format!("tag:{}", cluster_tag(&self.cluster)), ["owned"]),
             filter(&format!("tag:{}", aws::EC2NODECLASS), [node_class]),

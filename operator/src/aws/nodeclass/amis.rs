@@ -14,7 +14,7 @@ use crate::aws::ssm::{Parameters, Purpose};
 
 /// Why there are no images.
 #[derive(Debug, thiserror::Error)]
-pub enum AmiError {
+pub(crate) enum AmiError {
     /// The alias has no images for this version of Kubernetes.
     #[error("{0}")]
     UnsupportedAlias(String),
@@ -46,7 +46,7 @@ struct AliasParameter {
 type Uses = BTreeMap<String, Vec<Vec<Requirement>>>;
 
 /// The images of a NodeClass, newest first.
-pub async fn resolve(
+pub(crate) async fn resolve(
     client: &ec2::Ec2,
     parameters: &Parameters,
     spec: &EC2NodeClassSpec,
@@ -281,7 +281,7 @@ fn is_deprecated(image: &Image, now: Timestamp) -> bool {
 }
 
 /// Ids of those images, among the given ones, that are deprecated or gone.
-pub async fn outdated(
+pub(crate) async fn outdated(
     client: &ec2::Ec2,
     ids: &[String],
     now: Timestamp,

@@ -19,7 +19,7 @@ use crate::write::Writer;
 
 /// Brings the annotations of a class, and those of its claims after a change of the version, up to
 /// date. Answers the class as the API server has it then.
-pub async fn annotate(
+pub(crate) async fn annotate(
     provider: &AwsProvider,
     context: &Context,
     write: &Writer,

@@ -23,7 +23,7 @@ const PROTECTED_TTL: Duration = Duration::from_secs(60 * 60);
 
 /// Makes and deletes instance profiles.
 #[derive(Debug)]
-pub struct Profiles {
+pub(crate) struct Profiles {
     iam: Client,
     cluster: Arc<str>,
     region: String,
@@ -41,7 +41,7 @@ struct Profile {
 
 impl Profiles {
     /// Profiles of a cluster.
-    pub fn new(iam: Client, cluster: Arc<str>, region: String) -> Self {
+    pub(crate) fn new(iam: Client, cluster: Arc<str>, region: String) -> Self {
         Self {
             iam,
             cluster,
@@ -53,7 +53,7 @@ impl Profiles {
     }
 
     /// The profile for machines of the class: the one that it names, or one that carries its role.
-    pub async fn ensure(&self, class: &EC2NodeClass, tags: &Tags) -> Result<String> {
+    pub(crate) async fn ensure(&self, class: &EC2NodeClass, tags: &Tags) -> Result<String> {
         let current = class.status.as_ref().and_then(|status| status.instance_profile.clone());
         if let Some(name) = &class.spec.instance_profile {
             if let Some(old) = current.filter(|old| old != name) {
@@ -87,18 +87,18 @@ impl Profiles {
     }
 
     /// How long until the role of a class that did not exist is tried again.
-    pub fn missing_role(&self, class: &EC2NodeClass) -> Option<Duration> {
+    pub(crate) fn missing_role(&self, class: &EC2NodeClass) -> Option<Duration> {
         let role = role_name(class.spec.role.as_deref()?);
         self.missing_roles.wait(&role.to_owned())
     }
 
     /// EC2 does not know a profile: IAM is asked about it again.
-    pub fn doubt(&self, name: &str) {
+    pub(crate) fn doubt(&self, name: &str) {
         self.known.remove(name);
     }
 
     /// Deletes all profiles of a class that goes.
-    pub async fn delete_all(&self, class: &EC2NodeClass) -> Result<()> {
+    pub(crate) async fn delete_all(&self, class: &EC2NodeClass) -> Result<()> {
         for name in self.list(&self.class_path(class)).await? {
             self.delete(&name).await?;
         }
@@ -106,7 +106,7 @@ impl Profiles {
     }
 
     /// Deletes the profiles of the cluster that neither a NodeClass nor a NodeClaim uses.
-    pub async fn collect_garbage(&self, used: &BTreeSet<String>) -> Result<()> {
+    pub(crate) async fn collect_garbage(&self, used: &BTreeSet<String>) -> Result<()> {
         let prefix = format!("/karpenter/{}/{}/", self.region, self.cluster);
         for name in self.list(&prefix).await? {
             if !used.contains(&name) && self.protected.get(&name).is_none() {

@@ -59,7 +59,7 @@ pub(super) fn next_change(status: &EC2NodeClassStatus, now: Timestamp) -> Option
 
 /// Whether the instances of a reservation are about to be taken away. Ordinary reservations let
 /// them run on.
-pub fn is_expiring(reservation: &ec2::CapacityReservation, now: Timestamp) -> bool {
+pub(crate) fn is_expiring(reservation: &ec2::CapacityReservation, now: Timestamp) -> bool {
     let ends_soon = |end: Timestamp| end.checked_sub(EXPIRING).is_ok_and(|soon| soon <= now);
     reservation.kind == ReservationType::CapacityBlock.as_str()
         && reservation.ends_at.is_some_and(ends_soon)

@@ -8,7 +8,7 @@ use crate::aws::ec2::{self, Ec2, Filter, SecurityGroup, Subnet, filter, tag_filt
 use crate::aws::error::Result;
 
 /// The subnets of all terms: those with the most free addresses first.
-pub async fn subnets(client: &Ec2, terms: &[SubnetSelectorTerm]) -> Result<Vec<Subnet>> {
+pub(crate) async fn subnets(client: &Ec2, terms: &[SubnetSelectorTerm]) -> Result<Vec<Subnet>> {
     let mut found = BTreeMap::new();
     for query in subnet_queries(terms) {
         for subnet in ec2::subnets(client, &query).await? {
@@ -21,7 +21,7 @@ pub async fn subnets(client: &Ec2, terms: &[SubnetSelectorTerm]) -> Result<Vec<S
 }
 
 /// The security groups of all terms, by id.
-pub async fn security_groups(
+pub(crate) async fn security_groups(
     client: &Ec2,
     terms: &[SecurityGroupSelectorTerm],
 ) -> Result<Vec<SecurityGroup>> {

@@ -7,7 +7,7 @@ use tenon_crds::{EC2NodeClass, EC2NodeClassStatus};
 
 /// What was found out about one part of a class.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Found<T> {
+pub(crate) enum Found<T> {
     /// This.
     Some(T),
     /// The selector matches nothing, or can't match: reason and message of the condition.
@@ -23,14 +23,14 @@ pub enum Found<T> {
 
 impl<T> Found<T> {
     /// Whether what was looked for does not exist.
-    pub fn is_nothing(&self) -> bool {
+    pub(crate) fn is_nothing(&self) -> bool {
         matches!(self, Self::Nothing { .. })
     }
 }
 
 /// What was found out about a class, before validation.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Resolution {
+pub(crate) struct Resolution {
     /// Images.
     pub amis: Found<Vec<Ami>>,
     /// Capacity reservations. None is no fault of the class.
@@ -47,7 +47,7 @@ pub struct Resolution {
 
 /// Verdict of the validation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// AWS would launch.
     Valid,
     /// It would not.
@@ -72,7 +72,7 @@ pub enum Verdict {
 const AWAITING: &str = "Awaiting AMI, Instance Profile, Security Group, and Subnet resolution";
 
 /// The status with what was found.
-pub fn resolved(
+pub(crate) fn resolved(
     class: &EC2NodeClass,
     resolution: Resolution,
     now: Timestamp,
@@ -138,7 +138,7 @@ fn set<T: Default>(
 }
 
 /// Whether validation has what it needs, and if not, its verdict.
-pub fn dependencies(status: &EC2NodeClassStatus) -> Option<Verdict> {
+pub(crate) fn dependencies(status: &EC2NodeClassStatus) -> Option<Verdict> {
     const NEEDED: [&str; 4] = [
         types::AMIS_READY,
         types::INSTANCE_PROFILE_READY,
@@ -165,7 +165,7 @@ pub fn dependencies(status: &EC2NodeClassStatus) -> Option<Verdict> {
 }
 
 /// The status with the verdict.
-pub fn validated(
+pub(crate) fn validated(
     class: &EC2NodeClass,
     mut status: EC2NodeClassStatus,
     verdict: &Verdict,
@@ -192,7 +192,10 @@ pub fn validated(
 
 /// The fields that make the stored status this one when they are merged into it; nothing when it
 /// is.
-pub fn patch(class: &EC2NodeClass, status: &EC2NodeClassStatus) -> Option<serde_json::Value> {
+pub(crate) fn patch(
+    class: &EC2NodeClass,
+    status: &EC2NodeClassStatus,
+) -> Option<serde_json::Value> {
     if class.status.as_ref() == Some(status) {
         return None;
     }
@@ -208,7 +211,7 @@ pub fn patch(class: &EC2NodeClass, status: &EC2NodeClassStatus) -> Option<serde_
 }
 
 /// Root condition of a class.
-pub fn ready(class: &EC2NodeClass) -> Option<&tenon_crds::Condition> {
+pub(crate) fn ready(class: &EC2NodeClass) -> Option<&tenon_crds::Condition> {
     class.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == conditions::READY)
 }
 

@@ -42,7 +42,7 @@ const NOT_YET: Duration = Duration::from_secs(2);
 
 /// Tries out NodeClasses.
 #[derive(Debug)]
-pub struct Validator {
+pub(crate) struct Validator {
     ec2: Ec2,
     region: String,
     dry_runs: bool,
@@ -56,7 +56,7 @@ type Question = (String, String);
 
 /// A verdict, and when to ask for the next one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Judgement {
+pub(crate) struct Judgement {
     /// What the dry runs said.
     pub verdict: Verdict,
     /// Whether EC2 does not know the instance profile: what is remembered about it may be wrong.
@@ -68,7 +68,7 @@ pub struct Judgement {
 
 /// What a validation looks at.
 #[derive(Clone, Copy, Debug)]
-pub struct ValidationInput<'a> {
+pub(crate) struct ValidationInput<'a> {
     /// The class with its new status.
     pub class: &'a EC2NodeClass,
     /// What can be launched with it.
@@ -99,7 +99,7 @@ impl From<Verdict> for Judgement {
 
 impl Validator {
     /// A validator for a region.
-    pub fn new(ec2: Ec2, region: String, dry_runs: bool) -> Self {
+    pub(crate) fn new(ec2: Ec2, region: String, dry_runs: bool) -> Self {
         Self {
             ec2,
             region,
@@ -110,13 +110,13 @@ impl Validator {
     }
 
     /// Keeps the verdicts about these classes, and forgets the others.
-    pub fn keep(&self, known: impl Fn(&str) -> bool) {
+    pub(crate) fn keep(&self, known: impl Fn(&str) -> bool) {
         self.verdicts.retain(|(name, _)| known(name));
         self.failures.forget(|(name, _)| !known(name));
     }
 
     /// The verdict about a class.
-    pub async fn validate(
+    pub(crate) async fn validate(
         &self,
         input: ValidationInput<'_>,
         cluster: &Cluster,

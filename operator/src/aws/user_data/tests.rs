@@ -20,7 +20,10 @@ fn mk_bootstrap() -> Bootstrap {
         },
         labels: kubelet_labels(AmiFamily::Al2023, &claim, "spot"),
         taints: kubelet_taints(
-            &[Taint::with_value("dedicated", "gpu", TaintEffect::NoSchedule)],
+            &[Taint {
+                value: Some("gpu".to_owned()),
+                ..Taint::new("dedicated", TaintEffect::NoSchedule)
+            }],
             &[Taint::new("cni", TaintEffect::NoExecute)],
         ),
         kubelet: KubeletConfiguration {

@@ -252,11 +252,12 @@ fn marked_nodeclaims_count_as_going_and_not_towards_the_pool() {
     let mut cluster = empty();
     cluster.apply(claim_change(claim("a", 1, Some("p"))));
     cluster.apply(claim_change(claim("b", 2, Some("q"))));
-    assert_eq!(cluster.pool_usage("default").1, 2);
+    let usage = |cluster: &Cluster| cluster.pool_usages().remove("default").unwrap();
+    assert_eq!(usage(&cluster).1, 2);
     cluster.apply(Change::Marked(BTreeSet::from(["a".to_owned()])));
-    assert_eq!((cluster.pool_usage("default").0.cpu, cluster.pool_usage("default").1), (4000, 1));
+    assert_eq!((usage(&cluster).0.cpu, usage(&cluster).1), (4000, 1));
     cluster.apply(Change::Unmarked(BTreeSet::from(["a".to_owned()])));
-    assert_eq!(cluster.pool_usage("default").1, 2);
+    assert_eq!(usage(&cluster).1, 2);
 }
 
 #[test]

@@ -263,13 +263,6 @@ impl Control {
         Ok(())
     }
 
-    /// Lets a reservation end at some moment.
-    pub fn end_reservation(&self, id: &str, at: jiff::Timestamp) -> Result<(), ControlError> {
-        let known =
-            self.aws_state.reservations().update(id, |reservation| reservation.ends = Some(at));
-        if known { Ok(()) } else { Err(ControlError::NoReservation(id.to_owned())) }
-    }
-
     /// Moves the cluster's traffic away from a zone, by its name or ID; `None` is an autoshift,
     /// which lasts until it is cancelled. Returns the shift's ID.
     pub async fn shift_away(

@@ -139,11 +139,6 @@ impl Eks {
         self.state.lock().told = instead;
     }
 
-    /// Changes how long add-ons and Fargate profiles take to be made and deleted.
-    pub fn set_durations(&self, takes: SignedDuration) {
-        self.state.lock().takes = takes;
-    }
-
     /// Tags of the cluster or of anything in it, by ARN; `None` when there is no such thing.
     pub fn tags(&self, arn: &str) -> Option<Tags> {
         self.state.lock().tags_mut(arn).cloned()

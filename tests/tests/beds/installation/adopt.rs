@@ -70,7 +70,8 @@ async fn aws_side(bed: &Bed) {
         let old =
             |sid: &Option<String>| sid.as_deref() == Some("AllowUnscopedInstanceProfileListAction");
         policy.document.statements.retain(|statement| !old(&statement.sid));
-        let (name, document) = (policy.part.managed_name(bed.cluster()), policy.document.to_json());
+        let (name, document) =
+            (format!("{}-{}", policy.part.name(), bed.cluster()), policy.document.to_json());
         let made = [("PolicyName", name.as_str()), ("PolicyDocument", document.as_str())];
         must(caller.query("iam", "CreatePolicy", &made).await);
         let policy = format!("arn:aws:iam::{ACCOUNT}:policy/{name}");
