@@ -37,6 +37,22 @@ pub(crate) fn imports(path: &[String], text: &str) -> Imports {
     reader.found
 }
 
+/// A file without its items that are compiled for tests only.
+pub(crate) fn without_tests(tokens: &[Token]) -> Vec<Token> {
+    let mut reader =
+        Reader { tokens, at: 0, path: Vec::new(), ends: Vec::new(), found: Imports::default() };
+    let mut kept = Vec::new();
+    while let Some(token) = tokens.get(reader.at) {
+        if reader.is_for_tests() || reader.is_for_tests_of_all_crates() {
+            reader.skip_item();
+        } else {
+            kept.push(token.clone());
+            reader.at += 1;
+        }
+    }
+    kept
+}
+
 struct Reader<'t> {
     tokens: &'t [Token],
     at: usize,
@@ -99,6 +115,18 @@ impl Reader<'_> {
             && ahead[4].is_word("test")
             && ahead[5].is(')')
             && ahead[6].is(']')
+    }
+
+    /// Here begins `#[cfg(any(test, …`, as what crates offer to the tests of others has it.
+    fn is_for_tests_of_all_crates(&self) -> bool {
+        let Some(ahead) = self.tokens.get(self.at..self.at + 7) else { return false };
+        ahead[0].is('#')
+            && ahead[1].is('[')
+            && ahead[2].is_word("cfg")
+            && ahead[3].is('(')
+            && ahead[4].is_word("any")
+            && ahead[5].is('(')
+            && ahead[6].is_word("test")
     }
 
     /// Skips an item with its attributes; a module in a file of its own is noted.

@@ -1,11 +1,12 @@
-//! Which module of a crate imports which, read from the sources as text. The tests of this crate
-//! hold the structure that `docs/src/design/structure.md` describes.
+//! Which module of a crate imports which, and which names it mentions, read from the sources as
+//! text. The tests of this crate hold the structure that `docs/src/design/structure.md` describes.
 //!
 //! It depends on nothing of the workspace and builds in a second. What it reads is approximate
 //! where macros make paths, and exact where people write them.
 
 mod circles;
 mod imports;
+mod names;
 mod tokens;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +15,7 @@ use std::path::Path;
 
 pub use circles::circles;
 use imports::{Module, imports};
+pub use names::{Mentions, Names, names};
 
 /// Modules with the same parent, each with those that it imports.
 pub type Graph = BTreeMap<String, BTreeSet<String>>;
@@ -31,6 +33,7 @@ impl Modules {
     pub fn read(src: &Path) -> io::Result<Self> {
         let mut files = Vec::new();
         collect(src, &[], &mut files)?;
+        files.retain(|(path, _)| path.first().is_none_or(|top| top != "bin"));
         let mut modules = files
             .iter()
             .map(|(path, text)| Module { path: path.clone(), read: imports(path, text) })
@@ -39,8 +42,7 @@ impl Modules {
             .iter()
             .flat_map(|module| module.read.test_modules.iter().cloned())
             .collect::<BTreeSet<_>>();
-        let is_test = |path: &[String]| (1..=path.len()).any(|n| tests.contains(&path[..n]));
-        modules.retain(|module| !is_test(&module.path));
+        modules.retain(|module| !is_below(&tests, &module.path));
         Ok(Self(modules))
     }
 
@@ -84,6 +86,12 @@ impl Modules {
     }
 }
 
+/// A module is one of these, or in one.
+fn is_below(modules: &BTreeSet<Vec<String>>, path: &[String]) -> bool {
+    (1..=path.len()).any(|n| modules.contains(&path[..n]))
+}
+
+/// The Rust files below a folder, each with the path of its module.
 fn collect(
     folder: &Path,
     module: &[String],
@@ -95,9 +103,7 @@ fn collect(
         let name = name.unwrap_or_default();
         let inner = [module, std::slice::from_ref(&name)].concat();
         if path.is_dir() {
-            if !(module.is_empty() && name == "bin") {
-                collect(&path, &inner, files)?;
-            }
+            collect(&path, &inner, files)?;
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let is_root = module.is_empty() && matches!(name.as_str(), "lib" | "main");
             files.push((if is_root { Vec::new() } else { inner }, std::fs::read_to_string(&path)?));
