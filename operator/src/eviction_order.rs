@@ -33,7 +33,7 @@ const SECOND: SignedDuration = SignedDuration::from_secs(1);
 
 /// Pods that commands evict, by uid.
 #[derive(Debug, Default)]
-pub struct EvictionOrder {
+pub(crate) struct EvictionOrder {
     order: Mutex<Order>,
     rest: Notify,
 }
@@ -79,7 +79,7 @@ impl EvictionOrder {
     }
 
     /// Whether a pod has to wait for larger ones.
-    pub fn holds(&self, uid: &str, now: Timestamp) -> bool {
+    pub(crate) fn holds(&self, uid: &str, now: Timestamp) -> bool {
         let mut order = self.order.lock();
         let Some(own) = order.ahead.get(uid).filter(|own| own.until > now) else { return false };
         let class = own.class;
@@ -88,7 +88,7 @@ impl EvictionOrder {
 
     /// Until when, at most, pods are still to be evicted, or replacements of evicted ones to be
     /// placed; `None` when neither is so.
-    pub fn moves_until(&self, now: Timestamp) -> Option<Timestamp> {
+    pub(crate) fn moves_until(&self, now: Timestamp) -> Option<Timestamp> {
         let mut order = self.order.lock();
         order.forget_old(now);
         let ahead = order.ahead.values().map(|ahead| ahead.until);
@@ -98,17 +98,17 @@ impl EvictionOrder {
 
     /// Ends when the last pod has been asked, or a workload has its replacements placed, from when
     /// this is called.
-    pub fn progress(&self) -> Notified<'_> {
+    pub(crate) fn progress(&self) -> Notified<'_> {
         self.rest.notified()
     }
 
     /// How many pods have not been asked yet.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.order.lock().ahead.len()
     }
 
     /// The API server has agreed to the eviction of a pod. `owner`: [`crate::state::pod::Pod::owner_path`].
-    pub fn evicted(&self, uid: &str, owner: Option<&Arc<str>>, now: Timestamp) {
+    pub(crate) fn evicted(&self, uid: &str, owner: Option<&Arc<str>>, now: Timestamp) {
         let mut order = self.order.lock();
         let Some(class) = self.remove(&mut order, uid) else { return };
         let Some(owner) = owner else { return };
@@ -125,12 +125,12 @@ impl EvictionOrder {
     }
 
     /// A pod is gone, protected or refused: nobody waits for it, and it waits for nobody.
-    pub fn forget(&self, uid: &str) {
+    pub(crate) fn forget(&self, uid: &str) {
         self.remove(&mut self.order.lock(), uid);
     }
 
     /// kube-scheduler has bound a pod, or found no place for it.
-    pub fn tried(&self, uid: &Arc<str>, owner: &str, created: Timestamp) {
+    pub(crate) fn tried(&self, uid: &Arc<str>, owner: &str, created: Timestamp) {
         let mut order = self.order.lock();
         if let Some(away) = order.away.get_mut(owner)
             && created.checked_add(SECOND).is_ok_and(|created| created >= away.since)

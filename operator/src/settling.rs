@@ -13,7 +13,7 @@ const OVERDUE: SignedDuration = SignedDuration::from_secs(10);
 
 /// NodeClaims that have yet to be `Consolidatable`, by name, and from when on they will be.
 #[derive(Debug, Default)]
-pub struct Settling {
+pub(crate) struct Settling {
     claims: Mutex<BTreeMap<String, Timestamp>>,
     changed: Notify,
 }
@@ -21,7 +21,7 @@ pub struct Settling {
 impl Settling {
     /// A NodeClaim will be `Consolidatable` at `when`; with `None` it already is, or won't be
     /// before something else changes.
-    pub fn note(&self, claim: &str, when: Option<Timestamp>) {
+    pub(crate) fn note(&self, claim: &str, when: Option<Timestamp>) {
         let mut claims = self.claims.lock();
         let before = match when {
             Some(when) => claims.insert(claim.to_owned(), when),
@@ -35,7 +35,7 @@ impl Settling {
     /// Until when, at most, a NodeClaim is waited for that will be `Consolidatable` at `time` or
     /// before; `None` when there is none. One that is due counts for a while: its condition is being
     /// written.
-    pub fn settles_until(&self, now: Timestamp, time: Timestamp) -> Option<Timestamp> {
+    pub(crate) fn settles_until(&self, now: Timestamp, time: Timestamp) -> Option<Timestamp> {
         let claims = self.claims.lock();
         let due = claims.values().filter(|when| **when <= time);
         let waited_for = due.filter_map(|when| when.checked_add(OVERDUE).ok());
@@ -43,7 +43,7 @@ impl Settling {
     }
 
     /// Ends when a NodeClaim is not expected any more, or at another time, from when this is called.
-    pub fn progress(&self) -> Notified<'_> {
+    pub(crate) fn progress(&self) -> Notified<'_> {
         self.changed.notified()
     }
 }

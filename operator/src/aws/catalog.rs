@@ -28,8 +28,8 @@ use super::ttl::TtlMap;
 use super::zonal_shift::ZonalShifts;
 use super::{KIND, ec2};
 
-pub mod pricing;
-pub mod unavailable;
+pub(crate) mod pricing;
+pub(crate) mod unavailable;
 
 /// How long the memory that a node has shown is believed.
 const SEEN_MEMORY_TTL: Duration = Duration::from_secs(60 * 24 * 60 * 60);

@@ -33,9 +33,9 @@ use super::user_data::{ClusterFacts, UserDataError};
 use crate::cloud_provider::CloudError;
 use crate::state::resources;
 
-pub mod candidate;
-pub mod filters;
-pub mod fleet;
+pub(super) mod candidate;
+pub(super) mod filters;
+pub(super) mod fleet;
 mod fleets;
 pub(super) mod placement;
 pub(super) mod reserved;

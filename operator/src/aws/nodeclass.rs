@@ -29,15 +29,15 @@ use crate::text::chain;
 use crate::work::{Action, Backoff, Concern, Failure, WorkQueue};
 use crate::write::{WriteError, Writer};
 
-pub mod amis;
-pub mod hash;
-pub mod lookups;
-pub mod profile;
-pub mod reservations;
-pub mod resolve;
-pub mod selectors;
-pub mod status;
-pub mod validation;
+pub(super) mod amis;
+pub(super) mod hash;
+pub(super) mod lookups;
+pub(super) mod profile;
+pub(super) mod reservations;
+pub(super) mod resolve;
+pub(super) mod selectors;
+pub(super) mod status;
+pub(super) mod validation;
 
 /// When a class whose selectors match is looked at again. Subnets change most, by their free
 /// addresses.

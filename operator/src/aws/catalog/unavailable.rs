@@ -16,7 +16,7 @@ const TTL: Duration = Duration::from_secs(3 * 60);
 type OfferingKey = (String, String, CapacityType, Option<String>);
 
 /// What a lack of capacity in a placement group, or in one partition of it, is remembered under.
-pub fn placement_scope(group: &str, partition: Option<&str>) -> String {
+pub(crate) fn placement_scope(group: &str, partition: Option<&str>) -> String {
     partition.map_or_else(|| group.to_owned(), |partition| format!("{group}:{partition}"))
 }
 

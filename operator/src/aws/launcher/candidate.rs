@@ -5,7 +5,7 @@ use tenon_planner::snapshot::{InstanceType, Offering};
 
 /// A type and those of its offerings that the claim may use now.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Candidate<'c> {
+pub(crate) struct Candidate<'c> {
     /// The instance type, from the catalog of the NodeClass.
     pub instance_type: &'c InstanceType,
     /// Available offerings that the claim allows. Not empty.
@@ -14,7 +14,7 @@ pub struct Candidate<'c> {
 
 impl Candidate<'_> {
     /// The cheapest offering's price.
-    pub fn price(&self) -> MicroUsd {
+    pub(crate) fn price(&self) -> MicroUsd {
         self.offerings.iter().map(|offering| offering.price).min().unwrap_or_default()
     }
 }

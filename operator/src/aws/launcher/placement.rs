@@ -40,7 +40,7 @@ pub(crate) struct Placed {
 
 impl Placed {
     /// What a lack of capacity there is remembered under.
-    pub fn scope(&self) -> String {
+    pub(crate) fn scope(&self) -> String {
         placement_scope(&self.group, self.partition.map(|number| number.to_string()).as_deref())
     }
 }

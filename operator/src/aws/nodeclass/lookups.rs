@@ -16,7 +16,7 @@ use crate::logging::log_failure;
 /// What AWS said lately about classes; own patches wake the controller, and must not make it ask
 /// again.
 #[derive(Debug)]
-pub struct Lookups {
+pub(crate) struct Lookups {
     pub(super) subnets: TtlMap<ClassKey, Vec<Subnet>>,
     pub(super) security_groups: TtlMap<ClassKey, Vec<SecurityGroup>>,
     pub(super) amis: TtlMap<(ClassKey, String), Vec<Ami>>,
@@ -31,7 +31,7 @@ type ClassKey = (String, i64);
 
 impl Lookups {
     /// Nothing looked up yet.
-    pub fn new(amis: Duration, subnets: Duration) -> Self {
+    pub(crate) fn new(amis: Duration, subnets: Duration) -> Self {
         Self {
             subnets: TtlMap::new(subnets),
             security_groups: TtlMap::new(Duration::from_secs(60)),
@@ -45,7 +45,7 @@ impl Lookups {
 
     /// Drops what is too old to be used: that of classes that are gone is not replaced by newer
     /// answers.
-    pub fn drop_ended(&self) {
+    pub(crate) fn drop_ended(&self) {
         self.subnets.retain(|_| true);
         self.security_groups.retain(|_| true);
         self.amis.retain(|_| true);
@@ -54,7 +54,7 @@ impl Lookups {
     }
 
     /// The placement group of a class, as it was looked up last.
-    pub fn placement_group(&self, class: &EC2NodeClass) -> Option<PlacementGroup> {
+    pub(crate) fn placement_group(&self, class: &EC2NodeClass) -> Option<PlacementGroup> {
         self.placement_groups.get(&class_key(class))
     }
 }
