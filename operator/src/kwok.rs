@@ -36,7 +36,7 @@ mod repair;
 
 use boot::Boot;
 
-pub use tenon_state::catalog;
+pub(crate) use tenon_state::catalog;
 
 /// Prefix of provider ids.
 pub(crate) const PROVIDER_ID_PREFIX: &str = "kwok://";
