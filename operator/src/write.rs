@@ -3,7 +3,7 @@
 //! Patches of lists (finalizers, taints, conditions) carry the resource version that they were computed from: when somebody was faster the API server
 //! refuses them, and the caller looks again.
 
-pub mod create;
+pub(crate) mod create;
 mod error;
 mod narrow;
 
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tenon_crds::{CapacityBuffer, CapacityBufferStatus, NodeClaim, NodeOverlay, NodePool};
 use tenon_state::guarded::Guarded;
 
-pub use self::error::WriteError;
+pub(crate) use self::error::WriteError;
 use self::error::error;
 use crate::state::State;
 use crate::state::change::{Change, ObjectKey, version};
