@@ -119,6 +119,13 @@ fn prune(live: &mut Value, wanted: Option<&Value>, owned: &Value, others: &[&Val
             if wanted.is_none() && theirs.is_empty() && (is_leaf || is_empty) {
                 fields.remove(name);
             }
+        } else if let Some(value) = id.strip_prefix("v:") {
+            let Ok(value) = serde_json::from_str::<Value>(value) else { continue };
+            let is_wanted = wanted.and_then(Value::as_array).is_some_and(|it| it.contains(&value));
+            let Some(list) = live.as_array_mut() else { continue };
+            if !is_wanted && theirs.is_empty() {
+                list.retain(|element| *element != value);
+            }
         } else if id.starts_with("k:") {
             let matches = |element: &Value| is_of(id, element);
             let wanted = wanted.and_then(Value::as_array);
@@ -171,13 +178,20 @@ fn overlay_list(base: &mut Vec<Value>, over: &[Value], fields: &[&Value]) {
         element
     });
     base.extend(elements);
+    let has_owners = |prefix: &str| {
+        let ids = fields.iter().filter_map(|fields| fields.as_object()).flat_map(Map::keys);
+        ids.into_iter().any(|id| id.starts_with(prefix))
+    };
+    if has_owners("v:") {
+        // A set, in the API server's order.
+        let new = base.iter().filter(|element| !before.contains(element)).cloned();
+        *base = before.iter().cloned().chain(new.collect::<Vec<_>>()).collect();
+        return;
+    }
     if key.is_none() {
         return;
     }
-    let has_owners = |fields: &&Value| {
-        fields.as_object().is_some_and(|fields| fields.keys().any(|id| id.starts_with("k:")))
-    };
-    if fields.iter().any(has_owners) {
+    if has_owners("k:") {
         let wanted = over.iter().map(name).collect::<Vec<_>>();
         base.extend(before.iter().filter(|live| !wanted.contains(&name(live))).cloned());
     }
@@ -268,6 +282,24 @@ mod tests {
                 "zones": ["b"],
             })
         );
+    }
+
+    #[test]
+    fn a_set_keeps_the_elements_of_others_and_loses_ours_that_are_no_longer_wanted() {
+        let set = |ids: &[&str]| {
+            let ids = ids.iter().map(|id| (format!("v:\"{id}\""), json!({})));
+            json!({"f:spec": {"f:names": Value::Object(ids.collect())}})
+        };
+        let live = json!({
+            "metadata": {"managedFields": [
+                {"manager": "tenon", "operation": "Apply", "fieldsV1": set(&["a", "old"])},
+                {"manager": "other", "operation": "Apply", "fieldsV1": set(&["theirs"])},
+            ]},
+            "spec": {"names": ["theirs", "old", "a"]},
+        });
+        let wanted = json!({"spec": {"names": ["a", "new"]}});
+        let after = Ownership::of(&live).applied(&live, &wanted, &["tenon"]);
+        assert_eq!(after["spec"]["names"], json!(["theirs", "a", "new"]));
     }
 
     #[test]

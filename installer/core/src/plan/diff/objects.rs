@@ -200,14 +200,19 @@ impl Differ<'_> {
                 .push(format!("{key} is paused and stays paused: see `tenon unfreeze`"));
             return;
         }
-        let differs = annotation(live, SPEC_HASH) != annotation(&object.body, SPEC_HASH)
-            // The API server fills in and drops so much of a CRD that only its hash can be compared.
-            || kind != "CustomResourceDefinition" && first_difference(&object.body, live).is_some();
+        let is_crd = kind == "CustomResourceDefinition";
         let restarts = object.is_deployment() && self.identity_changes();
-        if !differs && !restarts {
+        let is_applied = annotation(live, SPEC_HASH) == annotation(&object.body, SPEC_HASH);
+        // The API server fills in and drops so much of a CRD that only its hash can be compared.
+        let is_same = is_crd || first_difference(&object.body, live).is_none();
+        if is_applied && is_same && !restarts {
             return;
         }
         let changes = object_changes(object, live, &self.world.releases);
+        // What other managers have added to lists stays, so that it is no difference that applying would end.
+        if is_applied && changes.is_empty() && !restarts {
+            return;
+        }
         self.add(if restarts {
             let mut step = step(Op::Update, Action::Restart(object.clone()))
                 .because(["the pods' identity changes"]);

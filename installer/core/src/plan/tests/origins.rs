@@ -54,6 +54,32 @@ fn what_another_manager_wrote_is_distinguished_from_what_new_settings_ask_for() 
 }
 
 #[test]
+fn what_another_manager_adds_to_a_list_is_no_difference() {
+    let desired = desired("");
+    let mut world = complete(&desired);
+    let key = deployment(&desired);
+    let live = world.objects.get_mut(&key).expect("a Deployment");
+    let containers = live.pointer_mut("/spec/template/spec/containers").expect("containers");
+    let containers = containers.as_array_mut().expect("a list");
+    containers.push(json!({"name": "proxy", "image": "x"}));
+    let id = |name: &str| format!("k:{{\"name\":\"{name}\"}}");
+    let theirs = json!({id("proxy"): {".": {}, "f:name": {}, "f:image": {}}});
+    let ours = json!({id("controller"): {".": {}, "f:name": {}, "f:image": {}}});
+    let of = |containers: &Value| json!({"f:spec": {"f:template": {"f:spec": {"f:containers": containers}}}});
+    live["metadata"]["managedFields"] = json!([
+        {"manager": "tenon", "operation": "Apply", "fieldsV1": of(&ours)},
+        {"manager": "mesh", "operation": "Update", "fieldsV1": of(&theirs)},
+    ]);
+    assert_eq!(diff(&desired, &world).expect("nothing is in the way").steps, []);
+    // It is one where it changes what is ours.
+    let live = world.objects.get_mut(&key).expect("a Deployment");
+    live["spec"]["template"]["spec"]["containers"][0]["image"] = "another".into();
+    let found = changes_of_deployment(&desired, &world);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].contains("containers[name=controller].image"), "{found:?}");
+}
+
+#[test]
 fn with_the_settings_that_were_applied_everything_that_differs_is_from_outside() {
     let desired = desired("");
     let mut world = complete(&desired);
