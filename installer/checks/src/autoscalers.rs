@@ -1,6 +1,7 @@
 //! Other autoscalers, other owners of the same objects, and what earlier installations left.
 
 use serde_json::Value;
+use tenon_installer_core::kubernetes::installed::is_image;
 
 use super::observed::{Observed, WorkloadView};
 use super::{Check, Outcome, Severity, When, known};
@@ -35,7 +36,8 @@ pub(super) const CHECKS: &[Check] = &[
         title: "no Cluster Autoscaler runs",
         cause: "Both launch nodes for the same pending pods, and each removes nodes that the other \
              one keeps.",
-        fix: "kubectl -n kube-system scale deployment cluster-autoscaler --replicas 0",
+        fix: "kubectl -n kube-system scale deployment cluster-autoscaler --replicas 0   # once \
+             NodePools cover what its node groups are for; for Karpenter, tenon adopt does all of it",
         run: cluster_autoscaler,
     },
     Check {
@@ -140,7 +142,8 @@ pub(super) const CHECKS: &[Check] = &[
 /// A Deployment of Tenon's, by the mark that all its objects carry.
 pub(super) fn is_ours(workload: &WorkloadView) -> bool {
     workload.marks.contains_key(tenon_installer_core::ownership::INSTALL_ID)
-        || workload.images.iter().any(|image| image.contains("tenon-operator"))
+        || workload.marks.get("helm.sh/chart").is_some_and(|chart| chart.starts_with("tenon-"))
+        || workload.images.iter().any(|image| is_image(image))
 }
 
 pub(super) fn is_karpenter(workload: &WorkloadView) -> bool {
@@ -219,6 +222,9 @@ fn crd_owner(seen: &Observed) -> Outcome {
     if !seen.asked.manage_crds {
         return super::skip("deploy.crds is skip");
     }
+    if let Some(tool) = &seen.operator.managed_by {
+        return super::skip(&format!("{tool} manages the operator, and the CRDs with it"));
+    }
     known(&seen.kubernetes.crds, |crds| {
         let problems = crds
             .iter()
@@ -234,12 +240,15 @@ fn crd_owner(seen: &Observed) -> Outcome {
 }
 
 fn helm_release(seen: &Observed) -> Outcome {
+    let is_installed_otherwise = seen.operator.managed_by.is_some();
     known(&seen.kubernetes.releases, |releases| {
         let ours = |name: &str| name == "tenon" || name == "tenon-crds";
         let problems = releases
             .iter()
             .filter(|release| release.namespace == seen.asked.namespace && ours(&release.name))
-            .filter(|release| release.status.starts_with("pending-") || !release.ours)
+            .filter(|release| {
+                release.status.starts_with("pending-") || !release.ours && !is_installed_otherwise
+            })
             .map(|release| format!("release {} is {}", release.name, release.status))
             .collect::<Vec<_>>();
         Outcome::of(&problems, "none is")
@@ -247,6 +256,9 @@ fn helm_release(seen: &Observed) -> Outcome {
 }
 
 fn gitops(seen: &Observed) -> Outcome {
+    if let Some(tool) = &seen.operator.managed_by {
+        return super::skip(&format!("{tool} manages the operator, and the installer does not"));
+    }
     let owner = |key: &str| {
         if key.contains("toolkit.fluxcd.io/") {
             Some("Flux")

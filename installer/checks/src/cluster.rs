@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use tenon_installer_core::words::count;
+
 use super::observed::{NodeView, Observed};
 use super::{Check, Outcome, Severity, When, known, skip};
 
@@ -292,13 +294,13 @@ fn somewhere_to_run(seen: &Observed) -> Outcome {
         let zones_wanted = wanted.min(zones(&all)).min(2);
         Outcome::when(
             fit.len() >= wanted && zones(&fit) >= zones_wanted,
-            format!("{} nodes in {} zones have room", fit.len(), zones(&fit)),
+            format!("{} with room in {}", count(fit.len(), "node"), count(zones(&fit), "zone")),
             format!(
-                "{} of {} nodes outside of NodePools have 1 CPU and 1 GiB free, in {} zones; \
-                 {wanted} replicas are configured",
+                "{} of {} outside of NodePools with 1 CPU and 1 GiB free, in {}; configured: {}",
                 fit.len(),
-                all.len(),
-                zones(&fit)
+                count(all.len(), "node"),
+                count(zones(&fit), "zone"),
+                count(wanted, "replica")
             ),
         )
     })

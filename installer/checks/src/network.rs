@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use tenon_installer_core::words::count;
+
 use super::observed::{Observed, SubnetClass, SubnetView};
 use super::{Check, Outcome, Severity, When, known, skip};
 
@@ -164,7 +166,7 @@ fn subnets(seen: &Observed) -> Outcome {
         let zones = subnets.iter().map(|subnet| &subnet.zone).collect::<BTreeSet<_>>();
         Outcome::when(
             !subnets.is_empty(),
-            format!("{} in {} zones", subnets.len(), zones.len()),
+            format!("{} in {}", subnets.len(), count(zones.len(), "zone")),
             "there is none",
         )
     })

@@ -232,6 +232,12 @@ pub struct ClusterView {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OperatorView {
+    /// Namespace of its Deployment; empty where none was found.
+    pub namespace: String,
+    /// Name of its Deployment.
+    pub deployment: String,
+    /// The tool that manages it, where that is not `tenon`.
+    pub managed_by: Option<String>,
     /// Its pods.
     pub pods: Seen<Vec<PodView>>,
     /// The last lines that it logged.

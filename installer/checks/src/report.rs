@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde::Serialize;
+use tenon_installer_core::words::count;
 
 use super::observed::Observed;
 use super::{Check, Outcome, Severity, When, table};
@@ -22,6 +23,17 @@ pub struct Report {
     pub counts: Counts,
     /// The checks by category.
     pub categories: Vec<Group>,
+    /// The check to begin with, if one failed, and its command.
+    pub first: Option<First>,
+}
+
+/// What to begin with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct First {
+    /// The check's id.
+    pub id: &'static str,
+    /// What to type.
+    pub command: String,
 }
 
 /// How many checks came out how.
@@ -119,8 +131,22 @@ pub fn judge(seen: &Observed, options: &Options) -> Report {
             categories.push(Group { title: category.title, checks: made });
         }
     }
+    let first = first(&categories);
     let success = counts.fatal == 0 && !(options.strict && counts.warnings > 0);
-    Report { schema: SCHEMA, success, counts, categories }
+    Report { schema: SCHEMA, success, counts, categories, first }
+}
+
+/// The first fatal check that failed, else the first warning: what the later ones are about often follows from it.
+fn first(categories: &[Group]) -> Option<First> {
+    let failed = || {
+        let lines = categories.iter().flat_map(|group| &group.checks);
+        lines.filter(|line| matches!(line.outcome, Outcome::Fail(_)))
+    };
+    let of = |severity| failed().find(|line| line.severity == severity);
+    let line = of(Severity::Fatal).or_else(|| of(Severity::Warning))?;
+    // What follows explains the command.
+    let command = line.fix.as_deref()?.split("   #").next()?.trim().to_owned();
+    Some(First { id: line.id, command })
 }
 
 fn line(check: &'static Check, seen: &Observed, options: &Options) -> Line {
@@ -148,10 +174,13 @@ pub fn fill(command: &str, seen: &Observed) -> String {
     let account = seen.caller.identity.known().map_or("", |identity| identity.account.as_str());
     let caller = seen.caller.identity.known().map_or("", |identity| identity.arn.as_str());
     let vpc = seen.cluster.known().map_or("", |cluster| cluster.vpc.as_str());
+    let of_operator = Some(seen.operator.namespace.as_str()).filter(|name| !name.is_empty());
+    let namespace = of_operator.unwrap_or(&seen.asked.namespace);
     command
         .replace("<cluster>", &or(&seen.asked.cluster, "<cluster>"))
         .replace("<region>", &or(&seen.asked.region, "<region>"))
-        .replace("<namespace>", &or(&seen.asked.namespace, "<namespace>"))
+        .replace("<namespace>", &or(namespace, "<namespace>"))
+        .replace("<deployment>", &or(&seen.operator.deployment, "karpenter"))
         .replace("<account>", &or(account, "<account>"))
         .replace("<caller>", &or(caller, "<caller>"))
         .replace("<vpc>", &or(vpc, "<vpc>"))
@@ -214,9 +243,13 @@ impl Report {
         }
         let Counts { passed, fatal, warnings, infos, skipped, unknown } = self.counts;
         lines.push(format!(
-            "{passed} passed, {fatal} fatal, {warnings} warnings, {infos} informational, {skipped} \
-             not applicable, {unknown} unknown"
+            "{passed} passed, {fatal} fatal, {}, {infos} informational, {skipped} not applicable, \
+             {unknown} unknown",
+            count(warnings, "warning")
         ));
+        if let Some(First { id, command }) = &self.first {
+            lines.push(format!("\nRun first ({id}):\n    {command}"));
+        }
         lines.join("\n")
     }
 }

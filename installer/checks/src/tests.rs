@@ -181,6 +181,68 @@ fn the_report_for_programs_has_a_documented_form() {
 }
 
 #[test]
+fn a_report_ends_with_the_command_to_run_first() {
+    assert_eq!(judge(&healthy(), &installed()).first, None);
+    let mut seen = healthy();
+    break_it("NP-02", &mut seen);
+    break_it("SN-02", &mut seen);
+    let first = judge(&seen, &installed()).first;
+    assert_eq!(first.map(|first| first.id), Some("SN-02"), "warnings in their order");
+    break_it("EX-01", &mut seen);
+    let report = judge(&seen, &installed());
+    let command = "tenon adopt --cluster prod --region eu-central-1";
+    let expected = report::First { id: "EX-01", command: command.to_owned() };
+    assert_eq!(report.first, Some(expected), "what is fatal comes before warnings");
+    assert!(report.text(false).ends_with(&format!("Run first (EX-01):\n    {command}")));
+}
+
+#[test]
+fn what_helm_or_a_gitops_tool_installed_is_no_fault_of_theirs() {
+    let outcome = |id: &str, managed_by: Option<&str>| {
+        let mut seen = healthy();
+        break_it(id, &mut seen);
+        if id == "EX-07" {
+            let Seen::Known(releases) = &mut seen.kubernetes.releases else { panic!("known") };
+            releases[0].ours = false;
+            releases[0].status = "deployed".into();
+        }
+        seen.operator.managed_by = managed_by.map(str::to_owned);
+        let check = table::all().find(|check| check.id == id).unwrap();
+        matches!((check.run)(&seen), Outcome::Fail(_))
+    };
+    for id in ["EX-06", "EX-07", "EX-08"] {
+        assert!(outcome(id, None), "{id}");
+        assert!(!outcome(id, Some("Flux")), "{id}");
+    }
+}
+
+#[test]
+fn an_operator_without_pods_is_not_said_to_have_none_of_zero_ready() {
+    let check = table::all().find(|check| check.id == "OP-01").unwrap();
+    let mut seen = healthy();
+    seen.operator.pods = Seen::Known(Vec::new());
+    let why = |seen: &Observed| match (check.run)(seen) {
+        Outcome::Fail(why) => why,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(why(&seen), "Deployment kube-system/karpenter has no pods");
+    seen.operator.deployment.clear();
+    assert_eq!(why(&seen), "the cluster has no Deployment of the operator");
+}
+
+#[test]
+fn a_paused_nodepool_is_called_paused_and_not_at_its_limit() {
+    let check = table::all().find(|check| check.id == "NP-02").unwrap();
+    let mut seen = healthy();
+    break_it("NP-02", &mut seen);
+    let Seen::Known(pools) = &mut seen.kubernetes.node_pools else { panic!("they are known") };
+    pools[0]["metadata"]["annotations"]["tenon.sh/frozen"] = "{}".into();
+    let Outcome::Fail(why) = (check.run)(&seen) else { panic!("it launches nothing") };
+    assert!(why.contains("is paused by `tenon freeze`"), "{why}");
+    assert!(!why.contains("limit"), "{why}");
+}
+
+#[test]
 fn an_observation_survives_being_stored() {
     let seen = healthy();
     let text = serde_json::to_string(&seen).unwrap();

@@ -4,8 +4,10 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tenon_crds::quantity::Quantity;
 use tenon_installer_core::kubernetes::condition::{self, Untrue, is_ready, planning_paused};
+use tenon_installer_core::kubernetes::freeze::is_frozen;
+use tenon_installer_core::words::count as counted;
 
-use super::observed::Observed;
+use super::observed::{Observed, OperatorView};
 use super::signatures::{explain, explain_denial};
 use super::{Check, Outcome, Severity, When, identity, known};
 
@@ -16,7 +18,7 @@ pub(super) const CHECKS: &[Check] = &[
         when: When::Installed,
         title: "the operator is running",
         cause: "No nodes are launched while none of its pods is ready.",
-        fix: "kubectl -n <namespace> describe deployment karpenter",
+        fix: "kubectl -n <namespace> describe deployment <deployment>",
         run: runs,
     },
     Check {
@@ -25,7 +27,7 @@ pub(super) const CHECKS: &[Check] = &[
         when: When::Installed,
         title: "the operator does not restart repeatedly",
         cause: "A pod that keeps restarting loses its state each time.",
-        fix: "kubectl -n <namespace> logs deployment/karpenter --previous",
+        fix: "kubectl -n <namespace> logs deployment/<deployment> --previous",
         run: stays_up,
     },
     Check {
@@ -43,7 +45,7 @@ pub(super) const CHECKS: &[Check] = &[
         when: When::Installed,
         title: "the operator logs no errors with a known cause",
         cause: "The signatures below list the causes.",
-        fix: "kubectl -n <namespace> logs deployment/karpenter",
+        fix: "kubectl -n <namespace> logs deployment/<deployment>",
         run: log,
     },
     Check {
@@ -70,8 +72,8 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Warning,
         when: When::Installed,
         title: "every NodePool is ready, takes part in planning and is below its limits",
-        cause: "A NodePool at its limit launches nothing more. Neither does one with \
-             PlanningActive=False; the condition's reason shows what blocks planning.",
+        cause: "A NodePool at its limit launches nothing more. Neither does one that is paused or \
+             has PlanningActive=False; the condition's reason shows what blocks planning.",
         fix: "kubectl describe nodepool",
         run: node_pools,
     },
@@ -90,15 +92,26 @@ pub(super) const CHECKS: &[Check] = &[
 
 fn runs(seen: &Observed) -> Outcome {
     known(&seen.operator.pods, |pods| {
+        let OperatorView { namespace, deployment, .. } = &seen.operator;
+        if pods.is_empty() && deployment.is_empty() {
+            return Outcome::Fail("the cluster has no Deployment of the operator".to_owned());
+        } else if pods.is_empty() {
+            return Outcome::Fail(format!("Deployment {namespace}/{deployment} has no pods"));
+        }
         let ready = pods.iter().filter(|pod| pod.ready).count();
         let why = pods.iter().find_map(|pod| {
             let waiting = pod.waiting.as_ref()?;
-            Some(format!(": {waiting} {}", pod.message.as_deref().unwrap_or_default()))
+            let message = pod.message.as_deref().unwrap_or_default();
+            Some(format!(": {waiting} {message}").trim_end().to_owned())
         });
+        let none = match pods.len() {
+            1 => "its pod is not ready".to_owned(),
+            n => format!("none of {n} pods is ready"),
+        };
         Outcome::when(
             ready > 0,
-            format!("{ready} of {} pods are ready", pods.len()),
-            format!("none of {} pods is ready{}", pods.len(), why.unwrap_or_default()),
+            format!("{ready} of {} ready", counted(pods.len(), "pod")),
+            format!("{none}{}", why.unwrap_or_default()),
         )
     })
 }
@@ -241,6 +254,14 @@ fn node_pools(seen: &Observed) -> Outcome {
                     untrue(pool, seen).join(", ")
                 ));
             }
+            if is_frozen(pool) {
+                // Its limit of 0 is part of the pause.
+                problems.push(format!(
+                    "{} is paused by `tenon freeze`; `tenon unfreeze` resumes it",
+                    name(pool)
+                ));
+                continue;
+            }
             if let Some(paused) = planning_paused(pool) {
                 let now = Timestamp::from_second(seen.now).unwrap_or_default();
                 problems.push(format!("{}: {}", name(pool), paused.in_words(now)));
@@ -298,6 +319,6 @@ fn registration(seen: &Observed) -> Outcome {
                 problems.push(format!("{}: {} ({})", instance.id, signature.cause, signature.id));
             }
         }
-        Outcome::of(&problems, format!("{} NodeClaims", claims.len()))
+        Outcome::of(&problems, counted(claims.len(), "NodeClaim"))
     })
 }

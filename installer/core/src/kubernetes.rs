@@ -12,6 +12,7 @@ pub mod defaults;
 pub(crate) mod fields;
 pub mod freeze;
 pub mod helm;
+pub mod installed;
 pub mod last_words;
 pub mod lease;
 pub(crate) mod list;

@@ -10,6 +10,7 @@ use tenon_iam_policies::identity;
 use tenon_installer_core::aws::{Aws, Calling, IfThere};
 use tenon_installer_core::desired::Desired;
 use tenon_installer_core::observe::{eks, granted, iam as live};
+use tenon_installer_core::words::some;
 
 use super::super::observed::{AccessEntryView, IamView, Seen};
 use super::Sources;
@@ -170,7 +171,14 @@ async fn trust_problems(sources: &Sources<'_>) -> Result<Vec<String>, Unread> {
 
 /// A gap in words: action, resource, statement, and why.
 pub fn gap_in_words(gap: &Gap) -> String {
-    let why = match &gap.cause {
+    let statement = gap.sid.as_deref().unwrap_or("-");
+    let why = cause_in_words(&gap.cause);
+    format!("{} on {} (statement {statement}{why})", gap.action, gap.resource)
+}
+
+/// Why what is granted is not enough, after a comma.
+fn cause_in_words(cause: &cover::Cause) -> String {
+    match cause {
         cover::Cause::NotAllowed => String::new(),
         cover::Cause::Condition { operator, key } => {
             format!(", allowed only with {operator} on {key}")
@@ -178,13 +186,7 @@ pub fn gap_in_words(gap: &Gap) -> String {
         cover::Cause::Denied { sid } => {
             format!(", denied by statement {}", sid.as_deref().unwrap_or("without id"))
         }
-    };
-    format!(
-        "{} on {} (statement {}{why})",
-        gap.action,
-        gap.resource,
-        gap.sid.as_deref().unwrap_or("-")
-    )
+    }
 }
 
 async fn controller_gaps(sources: &Sources<'_>) -> Result<Option<Vec<String>>, Unread> {
@@ -197,8 +199,44 @@ async fn controller_gaps(sources: &Sources<'_>) -> Result<Option<Vec<String>>, U
     let gaps = needed
         .iter()
         .flat_map(|policy| cover::gaps(documents.values(), &policy.document))
-        .map(|gap| gap_in_words(&gap));
-    Ok(Some(gaps.collect()))
+        .collect::<Vec<_>>();
+    Ok(Some(by_statement(&gaps)))
+}
+
+/// How many actions and resources of a statement are named.
+const NAMED: usize = 4;
+
+/// What one statement would close.
+struct Lack<'a> {
+    sid: Option<&'a str>,
+    why: String,
+    actions: Vec<String>,
+    resources: Vec<String>,
+}
+
+/// Gaps by the statement that would close them: attaching it closes all of them at once.
+fn by_statement(gaps: &[Gap]) -> Vec<String> {
+    let mut lacks: Vec<Lack<'_>> = Vec::new();
+    for gap in gaps {
+        let (sid, why) = (gap.sid.as_deref(), cause_in_words(&gap.cause));
+        let at = lacks.iter().position(|lack| lack.sid == sid && lack.why == why);
+        let at = at.unwrap_or_else(|| {
+            lacks.push(Lack { sid, why, actions: Vec::new(), resources: Vec::new() });
+            lacks.len() - 1
+        });
+        let Lack { actions, resources, .. } = &mut lacks[at];
+        for (list, text) in [(actions, &gap.action), (resources, &gap.resource)] {
+            if !list.contains(text) {
+                list.push(text.clone());
+            }
+        }
+    }
+    let text = |lack: &Lack<'_>| {
+        let statement = lack.sid.map_or_else(String::new, |sid| format!("statement {sid}: "));
+        let (actions, resources) = (some(&lack.actions, NAMED), some(&lack.resources, NAMED));
+        format!("{statement}{actions} on {resources}{}", lack.why)
+    };
+    lacks.iter().map(text).collect()
 }
 
 /// Who may send into a queue, by its policy.
@@ -229,6 +267,31 @@ pub(super) fn senders(policy: &str) -> Vec<String> {
 mod tests {
     use super::*;
     use tenon_iam_policies::{Features, Partition, Scope};
+
+    #[test]
+    fn what_one_statement_would_close_is_listed_once() {
+        let gap = |sid: &str, action: &str, resource: &str, cause| Gap {
+            sid: Some(sid.to_owned()),
+            action: action.to_owned(),
+            resource: resource.to_owned(),
+            cause,
+        };
+        let denied = || cover::Cause::Denied { sid: None };
+        let gaps = [
+            gap("Launch", "ec2:CreateFleet", "*", cover::Cause::NotAllowed),
+            gap("Launch", "ec2:RunInstances", "*", cover::Cause::NotAllowed),
+            gap("Queue", "sqs:DeleteMessage", "arn:q", cover::Cause::NotAllowed),
+            gap("Launch", "ec2:CreateTags", "arn:i", denied()),
+        ];
+        assert_eq!(
+            by_statement(&gaps),
+            [
+                "statement Launch: ec2:CreateFleet, ec2:RunInstances on *",
+                "statement Queue: sqs:DeleteMessage on arn:q",
+                "statement Launch: ec2:CreateTags on arn:i, denied by statement without id",
+            ]
+        );
+    }
 
     fn scope() -> Scope {
         Scope {

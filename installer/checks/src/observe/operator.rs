@@ -8,10 +8,11 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::Value;
 use tenon_installer_core::clock;
 use tenon_installer_core::kubernetes::client::Cluster;
-use tenon_installer_core::kubernetes::last_words;
 use tenon_installer_core::kubernetes::lease::Place;
+use tenon_installer_core::kubernetes::object::{Key, Object};
+use tenon_installer_core::kubernetes::{installed, last_words};
 
-use super::super::observed::{EventView, LeaderView, OperatorView, PodView};
+use super::super::observed::{EventView, LeaderView, OperatorView, PodView, Seen};
 use super::Sources;
 use super::kubernetes::{text, why};
 use super::unread::Unread;
@@ -25,14 +26,37 @@ pub(super) async fn read(sources: &Sources<'_>) -> OperatorView {
     let (Ok(target), true) = (&sources.target, sources.installed) else {
         return OperatorView::default();
     };
-    let selector =
-        sources.desired.as_ref().ok().and_then(|desired| selector(desired)).unwrap_or_default();
     let cluster = &target.cluster;
     let namespace = &sources.settings.namespace;
-    let deployment = sources.desired.as_ref().ok().and_then(|desired| desired.deployment());
-    let lease = deployment.map_or_else(|| Place::usual(namespace), |it| Place::of(&it.body));
-    let (pods, leader, events) =
-        tokio::join!(pods(cluster, namespace, &selector), leader(cluster, &lease), events(cluster));
+    let expected = sources.desired.as_ref().ok().and_then(|desired| desired.deployment());
+    let name = sources.settings.values.fullname();
+    let expected = expected.map_or_else(|| deployment(namespace, name), Object::key);
+    let (found, events) = tokio::join!(installed::find(cluster, &expected), events(cluster));
+    let found = match found {
+        Ok(found) => found,
+        Err(error) => {
+            let why = Unread::from(error);
+            return OperatorView {
+                pods: Err(Unread::of(&why)).into(),
+                log: Err(Unread::of(&why)).into(),
+                leader: Err(why).into(),
+                events: events.into(),
+                ..OperatorView::default()
+            };
+        }
+    };
+    let Some(found) = found else {
+        return OperatorView {
+            pods: Seen::Known(Vec::new()),
+            log: Seen::Known(Vec::new()),
+            leader: Seen::Known(None),
+            events: events.into(),
+            ..OperatorView::default()
+        };
+    };
+    let namespace = found.namespace();
+    let (selector, lease) = (found.selector(), found.lease());
+    let (pods, leader) = tokio::join!(pods(cluster, namespace, &selector), leader(cluster, &lease));
     let log = match &pods {
         Ok(pods) => {
             log(cluster, namespace, pods, leader.as_ref().ok().and_then(Option::as_ref)).await
@@ -44,14 +68,19 @@ pub(super) async fn read(sources: &Sources<'_>) -> OperatorView {
         log: log.into(),
         leader: leader.into(),
         events: events.into(),
+        namespace: namespace.to_owned(),
+        deployment: found.name().to_owned(),
+        managed_by: found.managed_by().map(str::to_owned),
     }
 }
 
-/// How the Deployment finds its pods.
-fn selector(desired: &tenon_installer_core::desired::Desired) -> Option<String> {
-    let labels = desired.deployment()?.body.pointer("/spec/selector/matchLabels")?.as_object()?;
-    let pairs = labels.iter().filter_map(|(key, value)| Some(format!("{key}={}", value.as_str()?)));
-    Some(pairs.collect::<Vec<_>>().join(","))
+fn deployment(namespace: &str, name: &str) -> Key {
+    Key {
+        api_version: "apps/v1".to_owned(),
+        kind: "Deployment".to_owned(),
+        namespace: Some(namespace.to_owned()),
+        name: name.to_owned(),
+    }
 }
 
 async fn pods(cluster: &Cluster, namespace: &str, selector: &str) -> Result<Vec<PodView>, Unread> {

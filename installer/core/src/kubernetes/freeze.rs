@@ -19,7 +19,7 @@ struct Before {
 }
 
 /// Whether a NodePool is frozen.
-pub(crate) fn is_frozen(pool: &Value) -> bool {
+pub fn is_frozen(pool: &Value) -> bool {
     annotation(pool, FROZEN).is_some()
 }
 

@@ -422,7 +422,7 @@ impl Values {
     }
 
     /// Name of the objects.
-    pub(crate) fn fullname(&self) -> &str {
+    pub fn fullname(&self) -> &str {
         if self.fullname_override.is_empty() { "karpenter" } else { &self.fullname_override }
     }
 
