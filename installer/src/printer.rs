@@ -88,6 +88,11 @@ impl Printer {
         }
     }
 
+    /// The width of the terminal that results are for, if they are for one.
+    pub fn width(&self) -> Option<usize> {
+        columns(&Term::stdout())
+    }
+
     /// A result as it is, on stdout, whatever the format.
     pub fn raw(&self, text: &str) {
         let _ = writeln!(anstream::stdout(), "{}", text.trim_end());
@@ -166,6 +171,62 @@ pub fn columns(terminal: &Term) -> Option<usize> {
 
 /// A line with its colors, which are dropped when it is printed where there are none.
 fn colored(line: &Line) -> String {
+/// A screen that is shown again and again: on a terminal in place, elsewhere one below the other.
+pub struct Frame {
+    printer: Printer,
+    /// The terminal, if it can be redrawn.
+    terminal: Option<Term>,
+    /// Lines of the last one.
+    shown: usize,
+}
+
+impl Frame {
+    /// Nothing is shown yet. `term` is the terminal's type.
+    pub fn new(printer: Printer, term: Option<&str>) -> Self {
+        let terminal = Term::stdout();
+        let redraws = terminal.is_term() && term != Some("dumb");
+        Self { printer, terminal: redraws.then_some(terminal), shown: 0 }
+    }
+
+    /// Whether a screen replaces the one before.
+    pub fn is_in_place(&self) -> bool {
+        self.terminal.is_some()
+    }
+
+    /// Shows a title, lines and a text that is wrapped already. What does not fit on the terminal is left out, and said to be.
+    pub fn show(&mut self, title: &str, lines: &[Line], text: Option<&str>) {
+        if self.printer.format != OutputFormat::Text {
+            return;
+        }
+        let width = self.printer.width();
+        let wrapped = lines.iter().flat_map(|line| line.wrapped(width)).map(|line| colored(&line));
+        let text = text.map(|text| format!("\n{text}")).unwrap_or_default();
+        let text = text.lines().map(str::to_owned);
+        let all = std::iter::once(title.to_owned()).chain(wrapped).chain(text).collect::<Vec<_>>();
+        let Some(terminal) = &self.terminal else {
+            self.printer.text(&all.join("\n"));
+            return;
+        };
+        let rows = usize::from(terminal.size().0).max(2);
+        let all = cut(all, rows - 1);
+        // A terminal that went away can't be told so.
+        let _ = terminal.move_cursor_up(self.shown);
+        let _ = terminal.clear_to_end_of_screen();
+        self.printer.text(&all.join("\n"));
+        self.shown = all.len();
+    }
+}
+
+/// So many lines; the last one counts those that are left out.
+fn cut(mut lines: Vec<String>, most: usize) -> Vec<String> {
+    if lines.len() > most {
+        let more = lines.len() - most.saturating_sub(1);
+        lines.truncate(most.saturating_sub(1));
+        lines.push(format!("… {more} more lines"));
+    }
+    lines
+}
+
     let parts = line.parts().map(|(tone, text)| match tone {
         Tone::Plain => text.to_owned(),
         Tone::Heading => text.bold().to_string(),
@@ -248,5 +309,12 @@ mod tests {
         let long = shortened(&"x".repeat(200), Duration::from_secs(1234));
         assert_eq!(long.chars().count(), WIDTH);
         assert!(long.ends_with("… 1234 s"), "{long}");
+    #[test]
+    fn a_screen_is_never_taller_than_its_terminal() {
+        let lines = || (1..=5).map(|n| n.to_string()).collect::<Vec<_>>();
+        assert_eq!(cut(lines(), 5), lines());
+        assert_eq!(cut(lines(), 4), ["1", "2", "3", "… 2 more lines"]);
+    }
+
     }
 }

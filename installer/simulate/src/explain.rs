@@ -88,6 +88,30 @@ impl Answer {
     }
 }
 
+impl Answer {
+    /// The answer for programs.
+    pub(super) fn cause(&self) -> Cause {
+        self.cause
+    }
+
+    /// What else there is to say.
+    pub(super) fn details(&self) -> &[String] {
+        &self.details
+    }
+
+    /// Why a pod is pending, without saying so.
+    pub(super) fn reason(&self) -> &str {
+        let starts = [
+            "it stays pending because ",
+            "it is pending: ",
+            "it is pending; ",
+            "it is pending and ",
+        ];
+        let start = starts.into_iter().find_map(|start| self.summary.strip_prefix(start));
+        start.unwrap_or(&self.summary)
+    }
+}
+
 /// Looks the object up and puts together what the plans say about it.
 pub(super) fn explain(subject: &Subject, known: Known<'_>) -> Result<Answer, SimulateError> {
     let Subject { kind, namespace, name } = subject;
@@ -137,6 +161,6 @@ fn title(node: &Node) -> String {
     }
 }
 
-fn index(id: u32) -> usize {
+pub(super) fn index(id: u32) -> usize {
     usize::try_from(id).expect("indexes have 32 bits at most")
 }

@@ -14,6 +14,7 @@ mod documents;
 mod error;
 mod expand;
 mod explain;
+mod fleet;
 mod funnel;
 mod input;
 mod layout;
@@ -44,6 +45,7 @@ pub use self::advice::{Advice, Cause};
 pub use self::error::SimulateError;
 pub use self::explain::Answer;
 use self::explain::Known;
+pub use self::fleet::Fleet;
 use self::observed::Observed;
 pub use self::options::{CatalogOptions, Kind, Loops, Options, Subject};
 pub use self::outcome::Outcome;
@@ -175,6 +177,20 @@ impl Simulation {
         let plans = self.plan(Loops::Both, false);
         let Self { snapshot, observed, options, .. } = self;
         explain::explain(subject, Known { snapshot, plans: &plans, observed, now: options.now })
+    }
+
+    /// Adds the Events of a running cluster about launches and disruption.
+    pub async fn observe_nodes(&mut self, client: &Client) -> Result<(), SimulateError> {
+        let events = live::events_of_nodes(client).await?;
+        self.observed.add(&events, self.options.now);
+        Ok(())
+    }
+
+    /// What there is and what it is at: nodes, their use and price, pending pods, disruptions.
+    pub fn fleet(&mut self) -> Fleet {
+        let plans = self.plan(Loops::Provision, false);
+        let Self { snapshot, observed, options, .. } = self;
+        Fleet::new(Known { snapshot, plans: &plans, observed, now: options.now })
     }
 
     fn plan(&mut self, loops: Loops, bound: bool) -> Plans {

@@ -24,13 +24,26 @@ pub(super) async fn events(
     client: &Client,
     subject: &Subject,
 ) -> Result<Vec<Event>, SimulateError> {
-    // Events of objects without a namespace are in this one.
-    let mut events =
-        some_events(client, "default", "involvedObject.kind=NodeClaim,type=Warning").await?;
+    let mut events = some_events(client, OF_NODES, FAILED_LAUNCHES).await?;
     if subject.kind == Kind::Pod {
         let of_pod = format!("involvedObject.kind=Pod,involvedObject.name={}", subject.name);
         events.extend(some_events(client, &subject.namespace, &of_pod).await?);
     }
+    Ok(events)
+}
+
+/// Events of objects without a namespace are in this one.
+const OF_NODES: &str = "default";
+
+const FAILED_LAUNCHES: &str = "involvedObject.kind=NodeClaim,type=Warning";
+
+/// Events of failed launches, and of nodes that must not be disrupted.
+pub(super) async fn events_of_nodes(client: &Client) -> Result<Vec<Event>, SimulateError> {
+    let (mut events, blocked) = futures::try_join!(
+        some_events(client, OF_NODES, FAILED_LAUNCHES),
+        some_events(client, OF_NODES, "reason=DisruptionBlocked"),
+    )?;
+    events.extend(blocked);
     Ok(events)
 }
 
@@ -59,26 +72,37 @@ async fn some_events(
 /// Lists everything that plans depend on. Deployments and the like are left out: a running cluster has their pods.
 pub(super) async fn read(client: &Client, options: &Options) -> Result<Input, SimulateError> {
     let mut input = Input::default();
-    let (pools, claims, nodes, pods, sets) = futures::try_join!(
-        objects::<NodePool>(client),
-        objects::<NodeClaim>(client),
-        objects::<wire::Node>(client),
-        objects::<wire::Pod>(client),
-        objects::<wire::DaemonSet>(client),
-    )?;
-    let (namespaces, budgets, volumes, claimed, classes, attachments, drivers) = futures::try_join!(
-        objects::<wire::Namespace>(client),
-        objects::<wire::PodDisruptionBudget>(client),
-        objects::<wire::PersistentVolume>(client),
-        objects::<wire::PersistentVolumeClaim>(client),
-        objects::<wire::StorageClass>(client),
-        objects::<wire::VolumeAttachment>(client),
-        objects::<wire::CSINode>(client),
-    )?;
-    let (ec2_classes, priority_classes) = futures::try_join!(
-        list::<EC2NodeClass>(client),
-        list::<k8s_openapi::api::scheduling::v1::PriorityClass>(client)
-    )?;
+    // All at once: each list waits for the API server, and that of pods for longer than all others together.
+    let planned = async {
+        futures::try_join!(
+            objects::<NodePool>(client),
+            objects::<NodeClaim>(client),
+            objects::<wire::Node>(client),
+            objects::<wire::Pod>(client),
+            objects::<wire::DaemonSet>(client),
+        )
+    };
+    let rules = async {
+        futures::try_join!(
+            objects::<wire::Namespace>(client),
+            objects::<wire::PodDisruptionBudget>(client),
+            objects::<wire::PersistentVolume>(client),
+            objects::<wire::PersistentVolumeClaim>(client),
+            objects::<wire::StorageClass>(client),
+            objects::<wire::VolumeAttachment>(client),
+            objects::<wire::CSINode>(client),
+        )
+    };
+    let classes = async {
+        futures::try_join!(
+            list::<EC2NodeClass>(client),
+            list::<k8s_openapi::api::scheduling::v1::PriorityClass>(client)
+        )
+    };
+    let (planned, rules, (ec2_classes, priority_classes)) =
+        futures::try_join!(planned, rules, classes)?;
+    let (pools, claims, nodes, pods, sets) = planned;
+    let (namespaces, budgets, volumes, claimed, classes, attachments, drivers) = rules;
     let watched = [
         pools,
         claims,

@@ -1,6 +1,6 @@
 //! What the input says about objects beyond the planner's Snapshot: scheduling gates, conditions, events. Only explanations use it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1;
@@ -23,6 +23,8 @@ pub(super) struct Observed {
     gates: BTreeMap<(String, String), Vec<String>>,
     /// Conditions of NodeClaims.
     claims: BTreeMap<String, Vec<Condition>>,
+    /// NodeClaims that are being deleted, and since when.
+    deleted: BTreeMap<String, Timestamp>,
     /// Conditions of NodePools.
     pools: BTreeMap<String, Vec<Condition>>,
     /// NodePools that are paused.
@@ -49,6 +51,17 @@ pub(super) struct Event {
     pub(super) at: Timestamp,
 }
 
+/// How far the removal of a node has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Removal {
+    /// Why, as the operator names it; none for a NodeClaim that another program deleted.
+    pub(super) reason: Option<String>,
+    /// Since when.
+    pub(super) since: Timestamp,
+    /// What it is at.
+    pub(super) step: &'static str,
+}
+
 impl Observed {
     /// Of an input whose names and namespaces are complete.
     pub(super) fn new(input: &Input, now: Timestamp) -> Self {
@@ -59,6 +72,10 @@ impl Observed {
         });
         let claims = input.claims.iter().filter_map(|claim| {
             Some((name(&claim.metadata), claim.status.as_ref()?.conditions.clone()))
+        });
+        let deleted = input.claims.iter().filter_map(|claim| {
+            let since = claim.metadata.deletion_timestamp.as_ref()?;
+            Some((name(&claim.metadata), since.0))
         });
         let pools = input.pools.iter().filter_map(|pool| {
             Some((name(&pool.metadata), pool.status.as_ref()?.conditions.clone()))
@@ -72,6 +89,7 @@ impl Observed {
         let mut observed = Self {
             gates: gates.collect(),
             claims: claims.collect(),
+            deleted: deleted.collect(),
             pools: pools.collect(),
             frozen: frozen.map(|pool| name(&pool.metadata)).collect(),
             classes: classes.collect(),
@@ -136,6 +154,48 @@ impl Observed {
         let registered = self.claim_condition(claim, nodeclaim::REGISTERED);
         let waits = launched.status == ConditionStatus::True && registered.is_none_or(is_not_true);
         waits.then_some(launched.last_transition_time.0)
+    }
+
+    /// How far the removal of a NodeClaim has come, if it has begun.
+    pub(super) fn removal(&self, claim: &str) -> Option<Removal> {
+        let holds = |type_| {
+            self.claim_condition(claim, type_).filter(|it| it.status == ConditionStatus::True)
+        };
+        let reason = holds(nodeclaim::DISRUPTION_REASON);
+        let step = match self.deleted.get(claim) {
+            None => {
+                let since = reason?.last_transition_time.0;
+                (since, "waits for its replacement")
+            }
+            Some(&since) if holds(nodeclaim::INSTANCE_TERMINATING).is_some() => {
+                (since, "its instance is terminating")
+            }
+            Some(&since) if holds(nodeclaim::DRAINED).is_some() => {
+                (since, "waits for its volumes to be detached")
+            }
+            Some(&since) => (since, "draining"),
+        };
+        let reason = reason.map(|it| line(&it.reason)).filter(|reason| !reason.is_empty());
+        Some(Removal { reason, since: step.0, step: step.1 })
+    }
+
+    /// What the operator reports about nodes that it would disrupt but must not, the latest of each Node or NodeClaim.
+    pub(super) fn blocked(&self) -> impl Iterator<Item = (&str, String)> {
+        let blocked = self.events.iter().filter(|event| event.reason == "DisruptionBlocked");
+        let of_nodes = blocked.filter(|event| matches!(&*event.kind, "Node" | "NodeClaim"));
+        let mut seen = BTreeSet::new();
+        of_nodes
+            .filter(move |event| seen.insert(event.name.as_str()))
+            .map(|event| (event.name.as_str(), line(&event.message)))
+    }
+
+    /// Why a NodePool is not ready, or takes no part in planning.
+    pub(super) fn pool_state(&self, pool: &str) -> Option<&Condition> {
+        let conditions = self.pools.get(pool)?;
+        let not = |type_: &str| conditions.iter().find(|it| it.type_ == type_ && is_not_true(it));
+        self.class_condition(pool)
+            .or_else(|| self.pool_problem(pool))
+            .or_else(|| not(nodepool::PLANNING_ACTIVE))
     }
 
     /// The latest failed launch for a pod, or of a NodePool.

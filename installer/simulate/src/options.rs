@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 use tenon_planner::Policy;
+use tenon_state::ec2::offered::VM_MEMORY_OVERHEAD;
 use tenon_state::options::FeatureGates;
 use tenon_state::scheduler::SchedulerConfig;
 
@@ -77,6 +78,24 @@ pub enum Kind {
 }
 
 impl Options {
+    /// What a running cluster shows, with the operator's defaults for the rest.
+    pub fn live(now: Timestamp, feature_gates: FeatureGates) -> Self {
+        Self {
+            files: Vec::new(),
+            catalog: CatalogOptions {
+                files: Vec::new(),
+                vm_memory_overhead_percent: VM_MEMORY_OVERHEAD,
+                reserved_enis: 0,
+            },
+            now,
+            seed: 0,
+            ignore_dra_requests: true,
+            policy: feature_gates.policy(),
+            feature_gates,
+            scheduler_config: SchedulerConfig::default(),
+        }
+    }
+
     /// Whether anything is named to read from; `live` is a running cluster.
     pub fn check(&self, live: bool) -> Result<(), SimulateError> {
         if self.files.is_empty() && !live { Err(SimulateError::NoInput) } else { Ok(()) }

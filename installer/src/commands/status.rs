@@ -1,70 +1,36 @@
-//! `tenon status`: what is installed, what differs, and whether it works.
+//! `tenon status`: what is installed, what differs, whether it works, and what the cluster's nodes are at.
+
+mod fleet;
+mod report;
 
 use std::time::Duration;
 
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tenon_installer_core::apply::wait;
 use tenon_installer_core::kubernetes::condition::planning_paused;
+use tenon_installer_core::kubernetes::freeze::is_frozen;
+use tenon_installer_core::kubernetes::installed::{self, Installed};
+use tenon_installer_core::kubernetes::object::Object;
 use tenon_installer_core::kubernetes::resources;
+use tenon_installer_core::plan::{Op, Plan, Step};
 use tokio::time::Instant;
 
-use super::session::{Fallback, Session, observe_failed, source};
+use self::report::{Line, Operator, Queue, READY, Report};
+use super::session::{Connection, Fallback, Session, observe_failed, source};
 use crate::cli::GlobalArgs;
 use crate::cli::status::StatusArgs;
 use crate::errors::ExpectedError;
 use crate::exit_codes::{EXIT_DRIFT, EXIT_FAILURE};
-use crate::printer::{Printer, StatusLine};
-
-/// One line of the report.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Line {
-    /// Stable name of what is looked at.
-    id: String,
-    /// It is fine.
-    ok: bool,
-    /// How it is.
-    detail: String,
-}
-
-/// How it is at one moment.
-#[derive(Debug, Clone, PartialEq)]
-struct Report {
-    lines: Vec<Line>,
-    in_sync: bool,
-    warnings: Vec<String>,
-}
-
-impl Report {
-    fn healthy(&self) -> bool {
-        self.lines.iter().all(|line| line.ok)
-    }
-
-    fn json(&self, target: &Value) -> Value {
-        json!({
-            "schema": "tenon.sh/status/v1alpha1",
-            "target": target,
-            "inSync": self.in_sync,
-            "healthy": self.healthy(),
-            "checks": self.lines,
-            "warnings": self.warnings,
-        })
-    }
-
-    fn text(&self) -> String {
-        let line = |line: &Line| {
-            format!(" {} {:<24} {}", if line.ok { "✔" } else { "✘" }, line.id, line.detail)
-        };
-        self.lines.iter().map(line).collect::<Vec<_>>().join("\n")
-    }
-}
+use crate::printer::{Frame, Printer, StatusLine};
 
 /// How often Kubernetes is asked while somebody waits or watches.
 const EVERY: Duration = Duration::from_secs(2);
 
 /// How often AWS is asked while somebody watches: its part changes rarely, and each look is some dozens of calls.
 const AWS_EVERY: Duration = Duration::from_secs(30);
+
+/// Reading a large cluster takes its API server longer: it is left alone for so many times that long.
+const REST: u32 = 5;
 
 /// Shows what is installed and whether it works.
 pub(crate) async fn run(
@@ -73,21 +39,37 @@ pub(crate) async fn run(
     printer: &Printer,
 ) -> Result<u8, ExpectedError> {
     let settings = args.installation.settings();
-    let mut session =
-        Box::pin(Session::open(global, &settings, source(&settings)?, Fallback::Record)).await?;
+    let connection =
+        Box::pin(Connection::open(global, &settings, source(&settings)?, Fallback::Record)).await?;
+    let client = connection.cluster().client();
+    // Nodes and pods are read while AWS is.
+    let (session, seen) = if args.wait {
+        (Box::pin(connection.look()).await?, None)
+    } else {
+        let (session, seen) =
+            tokio::join!(Box::pin(connection.look()), Box::pin(fleet::look(&client)));
+        (session?, Some(seen))
+    };
+    let mut session = session;
     session.introduce(*printer);
     if args.watch {
-        return Box::pin(watch(&mut session, *printer)).await;
+        return Box::pin(watch(&mut session, args, *printer)).await;
     }
     if args.wait {
         wait_until_ready(&session, args.timeout, *printer).await?;
     }
-    let report = report(&session).await?;
+    let report = Box::pin(report(&session, seen)).await?;
     printer.json(&report.json(&session.target_json()));
     for warning in &report.warnings {
         printer.warn(warning);
     }
-    printer.text(&report.text());
+    printer.lines(&report.rows());
+    if let Some(text) = report.fleet_text(printer.width()) {
+        printer.text(&format!("\n{text}"));
+    }
+    for note in &report.notes {
+        printer.note(note);
+    }
     Ok(match (args.exit_code, report.in_sync, report.healthy()) {
         (true, false, _) => EXIT_DRIFT,
         (true, true, false) => EXIT_FAILURE,
@@ -104,7 +86,7 @@ async fn wait_until_ready(
     let began = Instant::now();
     let mut status = StatusLine::new(printer);
     loop {
-        let lines = working(session).await?;
+        let (_, lines) = working(session).await?;
         let missing = missing(session, &lines);
         let Some(missing) = missing else {
             status.end();
@@ -142,41 +124,101 @@ fn missing(session: &Session, lines: &[Line]) -> Option<String> {
     })
 }
 
-/// Shows the status whenever it changes, until the command is interrupted.
-async fn watch(session: &mut Session, printer: Printer) -> Result<u8, ExpectedError> {
+/// Shows the status whenever it changes, until the command is interrupted: on a terminal in place, elsewhere below what was shown before.
+async fn watch(
+    session: &mut Session,
+    args: &StatusArgs,
+    printer: Printer,
+) -> Result<u8, ExpectedError> {
     let target = session.target_json();
+    let client = session.target.cluster.client();
+    let mut frame = Frame::new(printer, args.term.as_deref());
     let mut looked = Instant::now();
     let mut before = None;
     loop {
+        let began = Instant::now();
         if looked.elapsed() >= AWS_EVERY {
             Box::pin(session.look_again()).await?;
             looked = Instant::now();
         }
-        let now = report(session).await?;
-        if before.as_ref() != Some(&now) {
-            printer.json(&now.json(&target));
-            printer.text(&format!(
-                "{}\n{}",
-                tenon_installer_core::clock::now().strftime("%H:%M:%SZ"),
-                now.text()
-            ));
-            before = Some(now);
+        let seen = Box::pin(fleet::look(&client)).await;
+        let now = Box::pin(report(session, Some(seen))).await?;
+        let json = now.json(&target);
+        let is_new = before.as_ref() != Some(&json);
+        if is_new {
+            printer.json(&json);
         }
-        tokio::time::sleep(EVERY).await;
+        // In place, ages are kept up to date, too.
+        if is_new || frame.is_in_place() {
+            let time = tenon_installer_core::clock::now().strftime("%H:%M:%SZ").to_string();
+            frame.show(&time, &now.rows(), now.fleet_text(printer.width()).as_deref());
+        }
+        before = Some(json);
+        tokio::time::sleep(EVERY.max(began.elapsed() * REST)).await;
     }
 }
 
-async fn report(session: &Session) -> Result<Report, ExpectedError> {
-    let plan = session.plan()?;
-    let detail = |step: &tenon_installer_core::plan::Step| match step.op {
-        tenon_installer_core::plan::Op::Create => {
-            format!("{} {} is missing", step.kind, step.resource)
+async fn report(
+    session: &Session,
+    seen: Option<Result<fleet::Seen, ExpectedError>>,
+) -> Result<Report, ExpectedError> {
+    let client = session.target.cluster.client();
+    let seen = async {
+        match seen {
+            Some(seen) => seen,
+            None => Box::pin(fleet::look(&client)).await,
         }
+    };
+    let (working, seen) = tokio::join!(working(session), seen);
+    let (operator, working) = working?;
+    let mut warnings = Vec::new();
+    let (fleet, notes) = match seen {
+        Ok(seen) => {
+            warnings.extend(seen.warning);
+            (Some(seen.fleet), seen.notes)
+        }
+        Err(error) => {
+            warnings.push(format!("{}; nodes and pods are not shown", error.message()));
+            (None, Vec::new())
+        }
+    };
+    let (mut lines, in_sync) = match (session.plan(), &operator) {
+        (Ok(plan), _) => {
+            let compared = compared(&plan);
+            warnings.extend(plan.warnings);
+            compared
+        }
+        // It owns what `tenon` would compare.
+        (Err(ExpectedError::Foreign { .. }), Some(Operator { managed_by: Some(tool), .. })) => {
+            let detail = format!("{tool} manages the operator: there are no settings to compare");
+            (vec![Line { id: "installation".to_owned(), ok: true, detail }], true)
+        }
+        (Err(error), _) => return Err(error),
+    };
+    lines.extend(session.interruption().map(|how| Line {
+        id: "last-run".to_owned(),
+        ok: false,
+        detail: format!(
+            "{how}: run `tenon install` with the same settings to resume, or `tenon uninstall` to \
+             revert the completed steps"
+        ),
+    }));
+    lines.extend(working);
+    if let Some((all, ready)) = fleet.as_ref().map(tenon_simulate::Fleet::node_claims) {
+        let detail = format!("{ready} of {all} ready");
+        lines.push(Line { id: "nodeclaims".to_owned(), ok: true, detail });
+    }
+    Ok(Report { operator, queue: queue(session), lines, fleet, in_sync, warnings, notes })
+}
+
+/// What differs from the settings.
+fn compared(plan: &Plan) -> (Vec<Line>, bool) {
+    let detail = |step: &Step| match step.op {
+        Op::Create => format!("{} {} is missing", step.kind, step.resource),
         _ => format!("{} {} differs: {}", step.kind, step.resource, step.reasons.join("; ")),
     };
-    let mut lines = plan
-        .steps
-        .iter()
+    let lines = plan.steps.iter();
+    let mut lines = lines
         .map(|step| Line { id: step.id.clone(), ok: false, detail: detail(step) })
         .collect::<Vec<_>>();
     let in_sync = lines.is_empty();
@@ -187,38 +229,32 @@ async fn report(session: &Session) -> Result<Report, ExpectedError> {
             detail: "everything exists and matches the settings".to_owned(),
         });
     }
-    lines.extend(session.interruption().map(|how| Line {
-        id: "last-run".to_owned(),
-        ok: false,
-        detail: format!(
-            "{how}: run `tenon install` with the same settings to resume, or `tenon uninstall` to \
-             revert the completed steps"
-        ),
-    }));
-    lines.extend(working(session).await?);
-    Ok(Report { lines, in_sync, warnings: plan.warnings })
+    (lines, in_sync)
 }
 
-async fn working(session: &Session) -> Result<Vec<Line>, ExpectedError> {
+fn queue(session: &Session) -> Option<Queue> {
+    let queue = session.world.queue.as_ref()?;
+    let number = |name: &str| queue.attributes.get(name).and_then(|text| text.parse().ok());
+    Some(Queue {
+        name: session.settings.queue_name.clone()?,
+        waiting: number("ApproximateNumberOfMessages").unwrap_or(0),
+        in_flight: number("ApproximateNumberOfMessagesNotVisible").unwrap_or(0),
+    })
+}
+
+/// Whether the operator, the EC2NodeClasses and the NodePools work.
+async fn working(session: &Session) -> Result<(Option<Operator>, Vec<Line>), ExpectedError> {
     let cluster = &session.target.cluster;
-    let mut lines = Vec::new();
-    if let Some(deployment) = session.desired.deployment() {
-        let live =
-            cluster.get(&deployment.resource, &deployment.key()).await.map_err(observe_failed)?;
-        let lacks = wait::deployment_lacks(live.as_ref());
-        let available = live
-            .as_ref()
-            .and_then(|live| live.pointer("/status/availableReplicas"))
-            .and_then(Value::as_i64)
-            .unwrap_or(0);
-        lines.push(Line {
-            id: "operator".to_owned(),
-            ok: lacks.is_none(),
-            detail: lacks.unwrap_or_else(|| format!("{available} pods are available")),
-        });
-    }
-    for resource in [resources::node_classes(), resources::node_pools()] {
-        for object in cluster.list(&resource).await.map_err(observe_failed)? {
+    let (classes, pools) = (resources::node_classes(), resources::node_pools());
+    let (operator, in_classes, in_pools) = tokio::join!(
+        operator(session, session.desired.deployment()),
+        cluster.list(&classes),
+        cluster.list(&pools)
+    );
+    let (operator, line) = operator?;
+    let mut lines: Vec<Line> = line.into_iter().collect();
+    for (resource, objects) in [(classes, in_classes), (pools, in_pools)] {
+        for object in objects.map_err(observe_failed)? {
             let name = object.metadata.name.clone().unwrap_or_default();
             let live = serde_json::to_value(object).unwrap_or_default();
             let lacks = wait::readiness_lacks(Some(&live));
@@ -230,27 +266,56 @@ async fn working(session: &Session) -> Result<Vec<Line>, ExpectedError> {
             });
         }
     }
-    let claims = cluster.list(&resources::node_claims()).await.map_err(observe_failed)?;
-    let ready = claims
-        .iter()
-        .filter(|claim| {
-            serde_json::to_value(claim)
-                .is_ok_and(|claim| wait::readiness_lacks(Some(&claim)).is_none())
-        })
-        .count();
-    lines.push(Line {
-        id: "nodeclaims".to_owned(),
-        ok: true,
-        detail: format!("{ready} of {} ready", claims.len()),
-    });
-    Ok(lines)
+    Ok((operator, lines))
+}
+
+/// The operator, if it is to be there.
+async fn operator(
+    session: &Session,
+    expected: Option<&Object>,
+) -> Result<(Option<Operator>, Option<Line>), ExpectedError> {
+    let Some(expected) = expected else { return Ok((None, None)) };
+    let cluster = &session.target.cluster;
+    let found = installed::find(cluster, &expected.key()).await.map_err(observe_failed)?;
+    let lacks = wait::deployment_lacks(found.as_ref().map(|found| &found.live));
+    let available = found
+        .as_ref()
+        .and_then(|found| found.live.pointer("/status/availableReplicas"))
+        .and_then(Value::as_i64)
+        .unwrap_or(0);
+    let detail = match available {
+        1 => "1 pod is available".to_owned(),
+        n => format!("{n} pods are available"),
+    };
+    let ok = lacks.is_none();
+    let line = Line { id: "operator".to_owned(), ok, detail: lacks.unwrap_or(detail) };
+    let operator = match &found {
+        Some(found) => Some(facts(session, found).await?),
+        None => None,
+    };
+    Ok((operator, Some(line)))
+}
+
+async fn facts(session: &Session, found: &Installed) -> Result<Operator, ExpectedError> {
+    let leader = found.leader(&session.target.cluster).await.map_err(observe_failed)?;
+    Ok(Operator {
+        namespace: found.namespace().to_owned(),
+        deployment: found.name().to_owned(),
+        version: found.version().map(str::to_owned),
+        managed_by: found.managed_by(),
+        leader_since: leader.as_ref().and_then(|leader| leader.since),
+        leader: leader.map(|leader| leader.pod),
+    })
 }
 
 /// What is told of an object that is ready.
 fn ready(live: &Value) -> String {
+    if is_frozen(live) {
+        return "paused by `tenon freeze`; `tenon unfreeze` resumes it".to_owned();
+    }
     // A pause is no reason to wait for the NodePool: it ends with what it is due to, such as a launch.
     planning_paused(live).map_or_else(
-        || "Ready".to_owned(),
+        || READY.to_owned(),
         |paused| {
             let since = paused.since.map(|since| format!(" since {since}")).unwrap_or_default();
             format!("Ready, but planning is paused{since}: {}", paused.said)
@@ -261,10 +326,7 @@ fn ready(live: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn line(id: &str, ok: bool, detail: &str) -> Line {
-        Line { id: id.to_owned(), ok, detail: detail.to_owned() }
-    }
+    use serde_json::json;
 
     #[test]
     fn a_nodepool_that_is_ready_tells_that_planning_is_paused() {
@@ -279,23 +341,9 @@ mod tests {
             ready(&pool("False", "True")),
             "Ready, but planning is paused since 2026-01-01T00:00:00Z: AwaitingLaunches waiting for a"
         );
-        assert_eq!(ready(&pool("True", "True")), "Ready");
-    }
-
-    #[test]
-    fn a_report_is_healthy_when_every_line_is() {
-        let mut report = Report {
-            lines: vec![line("installation", true, "everything exists and matches the settings")],
-            in_sync: true,
-            warnings: Vec::new(),
-        };
-        assert!(report.healthy());
-        report.lines.push(line("EC2NodeClass/default", false, "SubnetsNotFound: no subnets"));
-        assert!(!report.healthy());
-        insta::assert_snapshot!(report.text(), @r"
-         ✔ installation             everything exists and matches the settings
-         ✘ EC2NodeClass/default     SubnetsNotFound: no subnets
-        ");
-        assert_eq!(report.json(&json!({}))["healthy"], false);
+        assert_eq!(ready(&pool("True", "True")), READY);
+        let mut paused = pool("True", "True");
+        paused["metadata"] = json!({"annotations": {"tenon.sh/frozen": "{}"}});
+        assert!(ready(&paused).starts_with("paused by `tenon freeze`"));
     }
 }

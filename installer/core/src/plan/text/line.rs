@@ -33,7 +33,7 @@ const LEAST: usize = 20;
 
 impl Line {
     /// An empty line, indented, and further where it is continued.
-    pub(super) fn new(indent: usize, hang: usize) -> Self {
+    pub fn new(indent: usize, hang: usize) -> Self {
         Self { indent, hang, parts: Vec::new() }
     }
 
@@ -62,7 +62,7 @@ impl Line {
     }
 
     /// The line as a plain text.
-    pub(super) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let text = self.parts.iter().map(|(_, text)| text.as_str()).collect::<String>();
         format!("{}{text}", self.indentation()).trim_end().to_owned()
     }

@@ -1,0 +1,230 @@
+//! What `tenon status` shows of a cluster: nodes by NodePool with their price and use, pending pods by reason, and disruptions.
+
+mod pending;
+mod text;
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use tenon_crds::{ResourceList, labels};
+use tenon_planner::Snapshot;
+use tenon_planner::resources::{MicroUsd, Resources};
+use tenon_planner::snapshot::{Node, NodePhase, Placement};
+use tenon_state::resources::to_list;
+
+use self::pending::Pending;
+use super::explain::{Known, index};
+use super::observed::{Observed, condition};
+
+/// A cluster at one moment.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Fleet {
+    /// When.
+    #[serde(skip)]
+    now: Timestamp,
+    /// NodeClaims, and how many of them are ready.
+    #[serde(skip)]
+    node_claims: (usize, usize),
+    /// The NodePools, by name.
+    node_pools: Vec<Pool>,
+    /// Nodes of no NodePool.
+    other_nodes: Nodes,
+    /// All nodes.
+    total: Nodes,
+    /// Pending pods by reason, the most frequent first.
+    pending_pods: Vec<Pending>,
+    /// Nodes that are being removed, by name.
+    disrupting: Vec<Disrupting>,
+    /// Why nodes that the operator would disrupt have to stay, by what it reports.
+    blocked: Vec<Blocked>,
+}
+
+/// A NodePool.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Pool {
+    /// Its name.
+    name: String,
+    /// `tenon freeze` has paused it.
+    paused: bool,
+    /// Why it launches nothing, as its conditions have it.
+    problem: Option<String>,
+    /// Its nodes.
+    #[serde(flatten)]
+    nodes: Nodes,
+}
+
+/// Some nodes together.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Nodes {
+    /// How many.
+    nodes: usize,
+    /// Of these, not yet initialized.
+    starting: usize,
+    /// Of these, spot instances.
+    spot: usize,
+    /// In USD, of those whose price is known.
+    price_per_hour: f64,
+    /// How many have no known price.
+    without_price: usize,
+    /// What the pods on them request.
+    requests: ResourceList,
+    /// What they have for pods.
+    allocatable: ResourceList,
+}
+
+/// A node that is being removed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Disrupting {
+    /// The NodeClaim, or the Node where there is none.
+    node: String,
+    /// The operator's reason; none where another program deleted it.
+    reason: Option<String>,
+    /// Since when.
+    since: Option<Timestamp>,
+    /// What it is at.
+    step: &'static str,
+}
+
+/// Nodes that have to stay for one reason.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Blocked {
+    /// What the operator reports.
+    message: String,
+    /// The nodes.
+    nodes: Vec<String>,
+}
+
+/// Sums over nodes.
+#[derive(Default)]
+struct Sum {
+    nodes: Nodes,
+    price: i64,
+    requests: Resources,
+    allocatable: Resources,
+}
+
+impl Sum {
+    fn add(&mut self, node: &Node, requests: &Resources) {
+        self.nodes.nodes += 1;
+        self.nodes.starting += usize::from(node.phase != NodePhase::Initialized);
+        let capacity_type = node.labels.get(labels::CAPACITY_TYPE);
+        self.nodes.spot += usize::from(capacity_type.is_some_and(|it| it == "spot"));
+        match node.price {
+            Some(MicroUsd(price)) => self.price += price,
+            None => self.nodes.without_price += 1,
+        }
+        self.requests.add(requests);
+        self.allocatable.add(&node.allocatable);
+    }
+
+    fn end(self) -> Nodes {
+        Nodes {
+            price_per_hour: MicroUsd(self.price).as_usd(),
+            requests: to_list(&self.requests),
+            allocatable: to_list(&self.allocatable),
+            ..self.nodes
+        }
+    }
+}
+
+impl Fleet {
+    pub(super) fn new(known: Known<'_>) -> Self {
+        let Known { snapshot, observed, now, .. } = known;
+        let mut requests = vec![Resources::default(); snapshot.nodes.len()];
+        for pod in &snapshot.pods {
+            if let Placement::Bound(id) = pod.placement {
+                let shape = &snapshot.shapes[index(pod.shape.0)];
+                requests[index(id.0)].add(&shape.requests);
+            }
+        }
+        let mut pools: BTreeMap<&str, Sum> =
+            snapshot.node_pools.iter().map(|pool| (&*pool.name, Sum::default())).collect();
+        let (mut other, mut total) = (Sum::default(), Sum::default());
+        for (node, requests) in snapshot.nodes.iter().zip(&requests) {
+            total.add(node, requests);
+            match pool_of(node) {
+                Some(pool) => pools.entry(pool).or_default().add(node, requests),
+                None => other.add(node, requests),
+            }
+        }
+        let node_pools = pools.into_iter().map(|(name, sum)| Pool {
+            name: name.to_owned(),
+            paused: observed.is_frozen(name),
+            problem: observed.pool_state(name).map(condition),
+            nodes: sum.end(),
+        });
+        let claims = snapshot.nodes.iter().filter(|node| node.claim.is_some());
+        let ready = claims.clone().filter(|node| node.phase == NodePhase::Initialized);
+        Self {
+            now,
+            node_claims: (claims.clone().count(), ready.count()),
+            node_pools: node_pools.collect(),
+            other_nodes: other.end(),
+            total: total.end(),
+            pending_pods: pending::pending(known),
+            disrupting: disrupting(snapshot, observed),
+            blocked: blocked(snapshot, observed),
+        }
+    }
+
+    /// NodeClaims, and how many of them are ready.
+    pub fn node_claims(&self) -> (usize, usize) {
+        self.node_claims
+    }
+}
+
+fn pool_of(node: &Node) -> Option<&str> {
+    let of_claim = node.claim.as_ref().and_then(|claim| claim.node_pool.as_deref());
+    of_claim.or_else(|| node.labels.get(labels::NODEPOOL).map(String::as_str))
+}
+
+fn disrupting(snapshot: &Snapshot, observed: &Observed) -> Vec<Disrupting> {
+    let nodes = snapshot.nodes.iter().filter_map(|node| {
+        let removal = observed.removal(&node.key);
+        if removal.is_none() && !node.deleting {
+            return None;
+        }
+        let (reason, since, step) = match removal {
+            Some(removal) => (removal.reason, Some(removal.since), removal.step),
+            None => (None, None, "being removed"),
+        };
+        Some(Disrupting { node: node.key.clone(), reason, since, step })
+    });
+    nodes.collect()
+}
+
+fn blocked(snapshot: &Snapshot, observed: &Observed) -> Vec<Blocked> {
+    let mut by_message: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    // Both the Node and the NodeClaim have an event.
+    let mut keys: BTreeMap<&str, &str> = BTreeMap::new();
+    for node in &snapshot.nodes {
+        keys.insert(&node.key, &node.key);
+        keys.extend(node.name.as_deref().map(|name| (name, &*node.key)));
+    }
+    for (name, message) in observed.blocked() {
+        let Some(&key) = keys.get(name) else { continue };
+        // "Cannot disrupt Node: " or "Cannot disrupt NodeClaim: ".
+        let message = message
+            .strip_prefix("Cannot disrupt ")
+            .map_or(&*message, |rest| rest.split_once(": ").map_or(rest, |(_, message)| message));
+        let nodes = by_message.entry(message.to_owned()).or_default();
+        if !nodes.iter().any(|node| node == key) {
+            nodes.push(key.to_owned());
+        }
+    }
+    let mut blocked: Vec<Blocked> = by_message
+        .into_iter()
+        .map(|(message, mut nodes)| {
+            nodes.sort();
+            Blocked { message, nodes }
+        })
+        .collect();
+    blocked.sort_by_key(|it| std::cmp::Reverse(it.nodes.len()));
+    blocked
+}
