@@ -48,6 +48,12 @@ pub enum ExpectedError {
         /// Why, and what to do about it.
         reasons: Vec<String>,
     },
+    /// The cluster would not take what is planned.
+    #[error("the cluster would refuse {n} of the plan; nothing was changed", n = count(refusals.len(), "part"))]
+    Rejected {
+        /// Object, field and message of each.
+        refusals: Vec<String>,
+    },
     /// Things exist under our names that we did not make.
     #[error("refused: {n} that Tenon did not create", n = count(conflicts.len(), "conflicting object"))]
     Foreign {
@@ -186,7 +192,7 @@ impl ExpectedError {
             },
             Self::Observe(failure) if failure.lacks_credentials() => EXIT_PREFLIGHT,
             Self::Observe(_) | Self::Prompt(_) => EXIT_FAILURE,
-            Self::Preflight { .. } | Self::Credential(_) => EXIT_PREFLIGHT,
+            Self::Preflight { .. } | Self::Rejected { .. } | Self::Credential(_) => EXIT_PREFLIGHT,
             Self::Foreign { .. }
             | Self::Locked { .. }
             | Self::Moved(_)
@@ -214,6 +220,7 @@ impl ExpectedError {
             Self::Kubeconfig(_) => "kubeconfig",
             Self::Profile(_) => "profile",
             Self::Preflight { .. } => "preflight",
+            Self::Rejected { .. } => "rejected",
             Self::Foreign { .. } => "foreign",
             Self::NotConfirmed { .. } => "not-confirmed",
             Self::Locked { .. } => "locked",
@@ -233,7 +240,8 @@ impl ExpectedError {
     pub fn details(&self) -> Vec<String> {
         match self {
             Self::Settings(error) => error.problems.iter().map(ToString::to_string).collect(),
-            Self::Preflight { reasons }
+            Self::Rejected { refusals: reasons }
+            | Self::Preflight { reasons }
             | Self::Unfit { reasons, .. }
             | Self::Refused { reasons, .. } => reasons.clone(),
             Self::Credential(error) => error.said.lines().map(str::to_owned).collect(),
@@ -310,6 +318,44 @@ mod tests {
             assert_eq!(error.details(), ["Token has expired", "and more"]);
             let hints = error.hints().concat();
             assert!(hints.contains("run `aws eks get-token` manually"), "{hints}");
+        }
+    }
+
+    /// Rows 4 and 6 of the page on exit codes, and what is told apart from them. Row 5 and what is left after an uninstall or a sweep are results of commands.
+    #[test]
+    fn exit_codes_are_those_of_the_reference() {
+        let reasons = || vec!["why".to_owned()];
+        let step =
+            |source| ExpectedError::from(StepError { step: "queue".into(), done: 3, source });
+        let holder =
+            Holder { who: "a".into(), operation: "b".into(), since: Timestamp::UNIX_EPOCH };
+        let status = kube::core::Status::failure("no", "Forbidden").with_code(403);
+        let denied = || KubeError {
+            verb: "patch",
+            resource: "x".into(),
+            cause: Box::new(kube::Error::Api(status.clone().boxed())),
+        };
+        for (error, code) in [
+            (step(denied().into()), EXIT_PARTIAL),
+            (step(Failure::Wait { what: "x".into(), last: "y".into() }), EXIT_PARTIAL),
+            (
+                ExpectedError::Timeout { what: "x".into(), seconds: 1, last: "y".into() },
+                EXIT_PARTIAL,
+            ),
+            (ExpectedError::NotConfirmed { hint: "x" }, EXIT_REFUSED),
+            (ExpectedError::Protected, EXIT_REFUSED),
+            (ExpectedError::Locked { holder, ends: None }, EXIT_REFUSED),
+            (ExpectedError::Unfit { what: "x".into(), reasons: reasons() }, EXIT_REFUSED),
+            (ExpectedError::Moved(Moved { changes: reasons() }), EXIT_REFUSED),
+            (ExpectedError::Foreign { conflicts: reasons() }, EXIT_REFUSED),
+            (ExpectedError::Refused { reasons: reasons(), hints: reasons() }, EXIT_REFUSED),
+            (step(Failure::Foreign { what: "x".into() }), EXIT_REFUSED),
+            // Before the first step, the same denial is code 1, and what can be found out before is 3.
+            (ExpectedError::Observe(denied().into()), EXIT_FAILURE),
+            (ExpectedError::Rejected { refusals: reasons() }, EXIT_PREFLIGHT),
+            (ExpectedError::Preflight { reasons: reasons() }, EXIT_PREFLIGHT),
+        ] {
+            assert_eq!(error.exit_code(), code, "{error:?}");
         }
     }
 

@@ -23,3 +23,4 @@ pub mod rbac;
 pub mod resources;
 pub mod revision;
 pub mod selector;
+pub mod trial;

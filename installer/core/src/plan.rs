@@ -10,6 +10,7 @@ pub mod text;
 use serde::Serialize;
 
 use self::change::{Change, Origin};
+use crate::kubernetes::object::Object;
 use crate::words::count;
 
 pub use action::{Action, Adoptee, RoleChanges};
@@ -37,6 +38,17 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// What a person should know.
     pub warnings: Vec<String>,
+}
+
+impl Plan {
+    /// The Kubernetes objects that are applied, in their order.
+    pub fn applied_objects(&self) -> Vec<&Object> {
+        let objects = self.steps.iter().filter_map(|step| match &step.action {
+            Action::Apply(object) | Action::Restart(object) => Some(object),
+            _ => None,
+        });
+        objects.collect()
+    }
 }
 
 /// One thing to be done. Doing it twice does no harm.

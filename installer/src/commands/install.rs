@@ -71,11 +71,14 @@ pub(crate) async fn run(
     if let Some(saved) = &saved {
         saved.check(&plan)?;
     }
-    let outlook = session.outlook(&plan).await?;
+    let (outlook, trial) = tokio::join!(session.outlook(&plan), session.try_out(&plan));
+    let outlook = outlook?;
+    shown_plan::warn(*printer, &trial);
     if args.dry_run {
         shown_plan::print(*printer, &session.target_json(), &plan, &outlook);
         return Ok(0);
     }
+        shown_plan::accepted(&trial)?;
     // A plan without steps has nothing to fail at.
     if !plan.steps.is_empty() {
         Box::pin(preflight::before_install(&session, &plan, &args.checks, printer)).await?;
@@ -84,6 +87,7 @@ pub(crate) async fn run(
     if !plan.steps.is_empty() && !args.yes {
         confirm(global, "Apply this plan?").await?;
     }
+    shown_plan::accepted(&trial)?;
     if lock.is_none() && !plan.steps.is_empty() {
         lock = Some(session.lock(global, "install", cleanup).await?);
         Box::pin(session.look_again()).await?;

@@ -10,7 +10,7 @@ use super::shown_plan;
 use crate::cli::GlobalArgs;
 use crate::cli::plan::PlanArgs;
 use crate::errors::ExpectedError;
-use crate::printer::Printer;
+use crate::printer::{OutputFormat, Printer};
 
 /// Shows what `install` would do.
 pub(crate) async fn run(
@@ -28,7 +28,14 @@ pub(crate) async fn run(
     session.introduce(*printer);
     let plan = session.plan()?;
     let target = session.target_json();
-    shown_plan::print(*printer, &target, &plan, &session.outlook(&plan).await?);
+    let (outlook, trial) = tokio::join!(session.outlook(&plan), session.try_out(&plan));
+    let outlook = outlook?;
+    // With `-o json` there is one document, and the refusal is it.
+    if printer.format() == OutputFormat::Text || trial.refusals.is_empty() {
+        shown_plan::print(*printer, &target, &plan, &outlook);
+    }
+    shown_plan::warn(*printer, &trial);
+    shown_plan::accepted(&trial)?;
     if let Some(out) = &args.out {
         let directory = args.settings.installation.file.as_deref().and_then(Path::parent);
         let directory = directory.unwrap_or(Path::new(""));

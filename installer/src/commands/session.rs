@@ -12,6 +12,7 @@ use tenon_installer_core::failure::Failure;
 use tenon_installer_core::journal::{self, Record};
 use tenon_installer_core::kubernetes::client::Cluster;
 use tenon_installer_core::kubernetes::resources;
+use tenon_installer_core::kubernetes::trial::{self, Trial};
 use tenon_installer_core::lock::{Holder, Lock, LockError};
 use tenon_installer_core::names::AGENT;
 use tenon_installer_core::observe::facts::{self, Facts};
@@ -337,6 +338,12 @@ impl Session {
         plan.warnings.extend(plan.outside());
         plan.warnings.extend(self.warnings());
         Ok(plan)
+    }
+
+    /// Asks the cluster what it would make of the plan's objects.
+    pub(super) async fn try_out(&self, plan: &Plan) -> Trial {
+        let objects = plan.applied_objects();
+        trial::attempt(&self.target.cluster, &objects).await
     }
 
     /// What a plan adds to the bill and does to nodes.

@@ -1,11 +1,30 @@
 //! A plan as the result of a command.
 
 use serde_json::{Value, json};
+use tenon_installer_core::kubernetes::trial::Trial;
 use tenon_installer_core::plan::outlook::Outlook;
 use tenon_installer_core::plan::text::plan_lines;
 use tenon_installer_core::plan::{Plan, SCHEMA};
 
+use crate::errors::ExpectedError;
 use crate::printer::Printer;
+
+/// Warns about what could not be tried.
+pub(super) fn warn(printer: Printer, trial: &Trial) {
+    for why in &trial.untried {
+        printer.warn(&format!("the cluster was not asked whether it accepts {why}"));
+    }
+}
+
+/// What the cluster would refuse, as the end of a command.
+pub(super) fn accepted(trial: &Trial) -> Result<(), ExpectedError> {
+    if trial.refusals.is_empty() {
+        return Ok(());
+    }
+    Err(ExpectedError::Rejected {
+        refusals: trial.refusals.iter().map(ToString::to_string).collect(),
+    })
+}
 
 /// Prints a plan in the format of results.
 pub(super) fn print(printer: Printer, target: &Value, plan: &Plan, outlook: &Outlook) {

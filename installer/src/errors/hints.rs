@@ -26,6 +26,13 @@ impl ExpectedError {
                         .to_owned(),
                 ]
             }
+            Self::Rejected { .. } => {
+                vec![
+                    "correct the settings or manifests that these fields come from, or the \
+                     admission policy that refuses them; `tenon plan` asks the cluster again"
+                        .to_owned(),
+                ]
+            }
             Self::Credential(error) => error.advice(),
             Self::NotConfirmed { hint } => vec![(*hint).to_owned()],
             Self::Refused { hints, .. } => hints.clone(),

@@ -261,6 +261,16 @@ impl Cluster {
             .map_err(|source| failed("patch", object.key().to_string(), source))
     }
 
+    /// Asks what would become of applying an object; nothing is kept.
+    pub(crate) async fn try_apply(&self, object: &Object, manager: &str) -> Result<(), KubeError> {
+        let params = PatchParams::apply(manager).force().dry_run();
+        self.api(&object.resource, object.namespace.as_deref())
+            .patch(&object.name, &params, &Patch::Apply(&object.body))
+            .await
+            .map(|_| ())
+            .map_err(|source| failed("patch", object.key().to_string(), source))
+    }
+
     /// Makes an object; one that exists is a conflict.
     pub async fn create(
         &self,

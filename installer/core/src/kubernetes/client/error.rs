@@ -59,7 +59,7 @@ impl KubeError {
     }
 
     /// Why it failed, without what was tried.
-    pub(super) fn reason(&self) -> String {
+    pub(crate) fn reason(&self) -> String {
         short(&self.cause)
     }
 
