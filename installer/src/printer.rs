@@ -116,6 +116,13 @@ impl Printer {
         }
     }
 
+    /// Takes a line away that is written again and again, so that others can be written meanwhile.
+    pub fn interrupt_line(&self) {
+        if !self.quiet && std::io::stderr().is_terminal() {
+            let _ = write!(anstream::stderr(), "\r\x1b[2K");
+        }
+    }
+
     /// Something that a person should know, on stderr.
     pub fn warn(&self, text: &str) {
         self.note(&format!("{} {text}", "warning:".yellow().bold()));
@@ -164,13 +171,6 @@ impl Progress for Printer {
     }
 }
 
-/// The width of a terminal; `None` where there is none, and lines may be as long as they are.
-pub fn columns(terminal: &Term) -> Option<usize> {
-    terminal.is_term().then(|| usize::from(terminal.size().1)).filter(|columns| *columns > 0)
-}
-
-/// A line with its colors, which are dropped when it is printed where there are none.
-fn colored(line: &Line) -> String {
 /// A screen that is shown again and again: on a terminal in place, elsewhere one below the other.
 pub struct Frame {
     printer: Printer,
@@ -227,6 +227,13 @@ fn cut(mut lines: Vec<String>, most: usize) -> Vec<String> {
     lines
 }
 
+/// The width of a terminal; `None` where there is none, and lines may be as long as they are.
+pub fn columns(terminal: &Term) -> Option<usize> {
+    terminal.is_term().then(|| usize::from(terminal.size().1)).filter(|columns| *columns > 0)
+}
+
+/// A line with its colors, which are dropped when it is printed where there are none.
+fn colored(line: &Line) -> String {
     let parts = line.parts().map(|(tone, text)| match tone {
         Tone::Plain => text.to_owned(),
         Tone::Heading => text.bold().to_string(),
@@ -303,18 +310,18 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_written_again_never_wraps() {
-        let short = shortened("operator: 0 of 2 pods", Duration::from_secs(7));
-        assert_eq!(short, "   operator: 0 of 2 pods 7 s");
-        let long = shortened(&"x".repeat(200), Duration::from_secs(1234));
-        assert_eq!(long.chars().count(), WIDTH);
-        assert!(long.ends_with("… 1234 s"), "{long}");
-    #[test]
     fn a_screen_is_never_taller_than_its_terminal() {
         let lines = || (1..=5).map(|n| n.to_string()).collect::<Vec<_>>();
         assert_eq!(cut(lines(), 5), lines());
         assert_eq!(cut(lines(), 4), ["1", "2", "3", "… 2 more lines"]);
     }
 
+    #[test]
+    fn a_line_that_is_written_again_never_wraps() {
+        let short = shortened("operator: 0 of 2 pods", Duration::from_secs(7));
+        assert_eq!(short, "   operator: 0 of 2 pods 7 s");
+        let long = shortened(&"x".repeat(200), Duration::from_secs(1234));
+        assert_eq!(long.chars().count(), WIDTH);
+        assert!(long.ends_with("… 1234 s"), "{long}");
     }
 }

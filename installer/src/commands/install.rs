@@ -1,9 +1,11 @@
 //! `tenon install`: ask if there is somebody to ask, plan, confirm, apply, and prove that it works.
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenon_checks::observe::subnet_views;
+use tenon_checks::report::{Options, judge};
 use tenon_installer_core::apply::wait;
 use tenon_installer_core::aws::{Aws, Calling, IfThere};
 use tenon_installer_core::cleanup::Cleanup;
@@ -23,6 +25,7 @@ use tenon_installer_core::target::{self, Target};
 use tokio::time::Instant;
 
 use super::execution::{Execution, confirm};
+use super::look::{Asking, observe_session};
 use super::preflight;
 use super::session::{self, Connection, Fallback, Session, observe_failed, source};
 use super::shown_plan;
@@ -75,19 +78,19 @@ pub(crate) async fn run(
     let outlook = outlook?;
     shown_plan::warn(*printer, &trial);
     if args.dry_run {
+        shown_plan::accepted(&trial)?;
         shown_plan::print(*printer, &session.target_json(), &plan, &outlook);
         return Ok(0);
     }
-        shown_plan::accepted(&trial)?;
     // A plan without steps has nothing to fail at.
     if !plan.steps.is_empty() {
         Box::pin(preflight::before_install(&session, &plan, &args.checks, printer)).await?;
     }
     show(&plan, &outlook, *printer);
+    shown_plan::accepted(&trial)?;
     if !plan.steps.is_empty() && !args.yes {
         confirm(global, "Apply this plan?").await?;
     }
-    shown_plan::accepted(&trial)?;
     if lock.is_none() && !plan.steps.is_empty() {
         lock = Some(session.lock(global, "install", cleanup).await?);
         Box::pin(session.look_again()).await?;
@@ -108,7 +111,11 @@ pub(crate) async fn run(
     drop(lock);
     let mut not_ready = Vec::new();
     if !args.no_wait {
-        prove(args, &session, printer).await?;
+        let proof = prove(args, &session, printer);
+        tokio::select! {
+            proof = proof => proof?,
+            () = Box::pin(meanwhile(&session, args, *printer)) => {}
+        }
         not_ready = classes_not_ready(&session, done > 0 && plan.mends_for_nodes()).await?;
         for line in &not_ready {
             printer.note(line);
@@ -144,6 +151,32 @@ fn show(plan: &Plan, outlook: &Outlook, printer: Printer) {
     printer.note_lines(&plan_lines(plan, outlook));
 }
 
+/// What takes longer has a cause that the checks may know.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Shows what the checks of `tenon doctor` find while the operator does not become ready. It has no end of its own.
+async fn meanwhile(session: &Session, args: &InstallArgs, printer: Printer) {
+    tokio::time::sleep(PATIENCE).await;
+    let asking = Asking { inside: false, ..args.checks.asking(true) };
+    let seen = Box::pin(observe_session(session, None, asking)).await;
+    let options = Options { installed: true, ..Options::default() };
+    let report = judge(&seen, &options);
+    printer.interrupt_line();
+    let found = report.reasons().into_iter().chain(report.warnings()).collect::<Vec<_>>();
+    if found.is_empty() {
+        printer.note("   not ready after 30 s; the checks of `tenon doctor` find no cause");
+    } else {
+        printer.note("   not ready after 30 s; the checks of `tenon doctor` find:");
+        for line in &found {
+            printer.note(&format!("     {line}"));
+        }
+    }
+    if let Some(first) = &report.first {
+        printer.note(&format!("   run first ({}): {}", first.id, first.command));
+    }
+    std::future::pending::<()>().await;
+}
+
 /// Waits until the operator serves and the NodeClasses are ready: the best proof that the permissions suffice.
 async fn prove(
     args: &InstallArgs,
@@ -151,6 +184,15 @@ async fn prove(
     printer: &Printer,
 ) -> Result<(), ExpectedError> {
     let end = Instant::now() + args.timeout;
+    let objects = session.desired.deployment().into_iter().chain(&session.desired.node_objects);
+    let names = objects.map(|object| object.key().to_string()).collect::<Vec<_>>();
+    if !names.is_empty() {
+        printer.note(&format!(
+            "\nwaiting until ready, for at most {} s: {}",
+            args.timeout.as_secs(),
+            names.join(", ")
+        ));
+    }
     let cluster = &session.target.cluster;
     if let Some(deployment) = session.desired.deployment() {
         until_object(cluster, deployment, wait::deployment_lacks, end, printer).await?;

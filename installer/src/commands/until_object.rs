@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use tenon_installer_core::apply::wait::{Told, pods_in_trouble};
+use tenon_installer_core::apply::wait::pods_in_trouble;
 use tenon_installer_core::kubernetes::client::Cluster;
 use tenon_installer_core::kubernetes::object::Object;
 use tokio::time::Instant;
 
 use crate::errors::ExpectedError;
-use crate::printer::Printer;
+use crate::printer::{Printer, StatusLine};
 
-/// Waits until an object lacks nothing, and tells what it lacks whenever that changes.
+/// Waits until an object lacks nothing, and shows what it lacks: on a terminal in a line that counts the seconds, elsewhere whenever it changes.
 pub(super) async fn until_object(
     cluster: &Cluster,
     object: &Object,
@@ -21,7 +21,7 @@ pub(super) async fn until_object(
 ) -> Result<(), ExpectedError> {
     let began = Instant::now();
     let what = object.key().to_string();
-    let told = Told::default();
+    let mut status = StatusLine::new(*printer);
     loop {
         let missing = match cluster.get(&object.resource, &object.key()).await {
             Ok(live) => lacks(live.as_ref()),
@@ -30,13 +30,13 @@ pub(super) async fn until_object(
             Err(error) => return Err(ExpectedError::Observe(error.into())),
         };
         let Some(missing) = missing else {
+            status.end();
             printer.done(&what, "ready", began.elapsed());
             return Ok(());
         };
-        if told.is_new(&missing) {
-            printer.note(&format!("   {what}: {missing}"));
-        }
+        status.show(&format!("{what}: {missing}"), began.elapsed());
         if Instant::now() >= end {
+            status.end();
             let seconds = began.elapsed().as_secs();
             return Err(ExpectedError::Timeout {
                 what,
