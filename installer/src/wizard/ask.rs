@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use owo_colors::OwoColorize;
+use tenon_installer_core::plan::text::{Line, Tone};
 use tokio::task::spawn_blocking;
 
 /// A question as it is put.
@@ -95,22 +96,11 @@ pub(super) fn screen(question: &Question, width: usize) -> String {
     lines.join("\n")
 }
 
-/// Breaks a text at spaces, each line indented, so that no line is wider than the terminal unless one word is.
+/// Breaks a text at spaces, each line indented, so that no line is wider than the terminal.
 pub(super) fn wrap(text: &str, width: usize, indent: &str) -> String {
-    let mut lines = vec![indent.to_owned()];
-    for word in text.split_whitespace() {
-        let line = lines.last_mut().expect("there is a first line");
-        let empty = line.len() == indent.len();
-        if !empty && line.chars().count() + 1 + word.chars().count() > width {
-            lines.push(format!("{indent}{word}"));
-        } else if empty {
-            line.push_str(word);
-        } else {
-            line.push(' ');
-            line.push_str(word);
-        }
-    }
-    lines.join("\n")
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let line = Line::new(indent.len(), indent.len()).with(Tone::Plain, &words);
+    line.wrapped(Some(width)).iter().map(Line::text).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
