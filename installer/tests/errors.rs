@@ -1,5 +1,7 @@
 //! What users do wrong, and what they read of it: the cause in one sentence, no names of types, nothing twice, and what to type.
 
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 
 use assert_cmd::Command;
@@ -59,7 +61,8 @@ fn types_in(text: &str) -> Vec<String> {
         let is_type = name.starts_with(|c: char| c.is_ascii_uppercase())
             && name.chars().any(|c| c.is_ascii_lowercase())
             && name.chars().all(|c| c.is_ascii_alphanumeric());
-        if is_type && word.ends_with('(') || name.contains("::") {
+        let is_path = name.contains("::") && !name.starts_with("arn:");
+        if is_type && word.ends_with('(') || is_path {
             found.push(word.to_owned());
         }
     }
@@ -246,6 +249,107 @@ fn an_object_that_the_api_server_refuses() {
     error: step operator failed (3 steps done): patch Deployment a/b: Deployment.apps "karpenter" is invalid: spec.replicas: Invalid value: -1: must be greater than or equal to 0
     hint: change the setting behind the field that the message names (`tenon config explain` lists all), then run the same command again to resume from here
     "#);
+}
+
+/// AWS as far as a command gets with it: who calls, and the answer about the cluster. It is there until the test ends.
+fn aws(caller: (u16, &'static str), cluster: (u16, &'static str)) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = listener.local_addr().expect("it is bound");
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let _ = answer(stream, caller, cluster);
+        }
+    });
+    format!("http://{address}")
+}
+
+/// Answers one request.
+fn answer(mut stream: TcpStream, caller: (u16, &str), cluster: (u16, &str)) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let mut first = String::new();
+    reader.read_line(&mut first)?;
+    let mut length = 0;
+    loop {
+        let mut header = String::new();
+        reader.read_line(&mut header)?;
+        if header.trim().is_empty() {
+            break;
+        }
+        if let Some(value) = header.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap_or(0);
+        }
+    }
+    reader.read_exact(&mut vec![0; length])?;
+    // EKS is asked by path, STS by a form.
+    let (status, body) = if first.starts_with("GET /clusters") { cluster } else { caller };
+    let kind = body.split('|').next().unwrap_or_default();
+    let body = body.split_once('|').map_or(body, |(_, body)| body);
+    write!(
+        stream,
+        "HTTP/1.1 {status} X\r\nx-amzn-errortype: {kind}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+const CALLER: (u16, &str) = (
+    200,
+    "<GetCallerIdentityResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\">\
+     <GetCallerIdentityResult><Arn>arn:aws:iam::111122223333:user/dev</Arn><UserId>X</UserId>\
+     <Account>111122223333</Account></GetCallerIdentityResult></GetCallerIdentityResponse>",
+);
+
+/// What `plan` prints with that AWS.
+fn plan_at(endpoint: &str) -> String {
+    plan(&[], &[&KEYS[..], &[("AWS_ENDPOINT_URL", endpoint)]].concat())
+}
+
+#[test]
+fn a_call_that_is_denied() {
+    let denied = "AccessDeniedException|{\"message\": \"User: arn:aws:iam::111122223333:user/dev is not \
+                  authorized to perform: eks:DescribeCluster on resource: prod\"}";
+    let text = plan_at(&aws(CALLER, (403, denied)));
+    assert!(text.starts_with("exit code 1\n"), "{text}");
+    assert!(text.contains("is not authorized to perform: eks:DescribeCluster"), "{text}");
+    assert!(text.contains("\nhint: the caller needs eks:DescribeCluster"), "{text}");
+}
+
+#[test]
+fn credentials_that_have_expired() {
+    let caller = "<ErrorResponse><Error><Type>Sender</Type><Code>ExpiredToken</Code><Message>The security \
+                  token included in the request is expired</Message></Error></ErrorResponse>";
+    let cluster = "ExpiredTokenException|{\"message\": \"The security token included in the request is \
+                   expired\"}";
+    let text = plan_at(&aws((403, caller), (403, cluster)));
+    assert!(text.starts_with("exit code 3\n"), "{text}");
+    assert!(text.contains("The security token included in the request is expired"), "{text}");
+}
+
+#[test]
+fn a_cluster_that_does_not_exist() {
+    let missing = "ResourceNotFoundException|{\"message\": \"No cluster found for name: prod.\"}";
+    let text = plan_at(&aws(CALLER, (404, missing)));
+    assert!(text.contains("No cluster found for name: prod"), "{text}");
+    assert!(text.contains("\nhint: "), "{text}");
+    assert!(text.starts_with("exit code 2\n") || text.starts_with("exit code 1\n"), "{text}");
+}
+
+#[test]
+fn an_api_server_that_stays_silent() {
+    let silence = std::io::Error::from(std::io::ErrorKind::TimedOut);
+    let source = failed("list", "nodes".into(), kube::Error::Service(silence.into()));
+    let text = as_text(&ExpectedError::Observe(source.into()).report());
+    reads_well(&text);
+    assert!(text.starts_with("exit code 1\n"), "{text}");
+    assert!(text.contains("the API server did not answer within 60 s"), "{text}");
+}
+
+#[test]
+fn a_plan_that_the_cluster_would_refuse() {
+    let field = "NodePool default: spec.limits.cpu: must be an integer or a string".to_owned();
+    let text = as_text(&ExpectedError::Rejected { refusals: vec![field] }.report());
+    reads_well(&text);
+    assert!(text.starts_with("exit code 3\n"), "{text}");
+    assert!(text.contains("would refuse 1 part of the plan"), "{text}");
 }
 
 #[test]

@@ -50,9 +50,9 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Nothing was sent, for want of AWS credentials.
+    /// There are no AWS credentials, or none that AWS accepts.
     pub fn lacks_credentials(&self) -> bool {
-        matches!(self, Self::Aws(error) if error.lacks_credentials())
+        matches!(self, Self::Aws(error) if error.lacks_credentials() || error.is_unknown_caller())
     }
 
     /// What is missing when the call was denied: the action and what it was tried on.
