@@ -1,6 +1,8 @@
 //! The least that any plan can cost, to measure plans against.
 
 mod hosts;
+mod splits;
+mod whole;
 mod zones;
 
 use fixedbitset::FixedBitSet;
@@ -12,6 +14,7 @@ use crate::machine_specs::MachineSpecs;
 use crate::policy::Policy;
 use crate::resources::MicroUsd;
 use crate::snapshot::Snapshot;
+use splits::Splits;
 use zones::Zones;
 
 /// How much work the bound takes at most, in rounds of looking at each shape on each type and in
@@ -28,12 +31,12 @@ pub struct Bound {
     pub price: MicroUsd,
 }
 
-/// The bound of the linear relaxation over shapes × instance types, daemons included: pods may be
-/// cut into pieces, machines bought in parts, and nothing counts but processors, memory, node
-/// affinity, taints, how many pods of a group a host holds (anti-affinity, and spread over hosts,
-/// of which there is always one more), and how many pods each zone gets of those that are spread
-/// over zones with different prices. What machines that exist may take is taken off at its value.
-/// Pods that fit no instance type are left out.
+/// The bound of the linear relaxation over shapes × instance types, daemons included: machines may
+/// be bought in parts, and nothing counts but processors, memory, how few large pods a machine
+/// holds, node affinity, taints, how many pods of a group a host holds (anti-affinity, and spread
+/// over hosts, of which there is always one more), and how many pods each zone gets of those that
+/// are spread over zones with different prices. What machines that exist may take is taken off at
+/// its value. Pods that fit no instance type are left out.
 pub fn lower_bound(snapshot: &Snapshot, policy: &Policy) -> Bound {
     let overlaid = crate::overlays::apply(snapshot);
     let problem = Problem::new(&overlaid.snapshot, policy);
@@ -50,10 +53,10 @@ pub fn lower_bound_within(snapshot: &Snapshot, policy: &Policy, steps: u64) -> O
     let relaxation = relaxation(&problem);
     let per_round: usize = relaxation.items.iter().map(|item| item.kinds.len()).sum();
     let full = relaxation.work();
-    let places = relaxation.places.steps(per_round, relaxation.kinds.len());
-    let on_hosts = full.saturating_add(places as u64) <= steps;
+    let more = splits::steps(per_round, relaxation.kinds.len(), &relaxation.places);
+    let is_thorough = full.saturating_add(more as u64) <= steps;
     let enough = steps / (per_round.max(1) as u64) >= LEAST_ROUNDS;
-    enough.then(|| relaxation.bound(&problem, steps.min(full), on_hosts))
+    enough.then(|| relaxation.bound(&problem, steps.min(full), is_thorough))
 }
 
 /// What is left of a problem when pods can be cut and machines bought in parts.
@@ -70,46 +73,45 @@ struct Relaxation {
 }
 
 impl Relaxation {
-    /// How much work the best bound without hosts takes at most.
+    /// How much work the best bound with processors and memory takes at most.
     fn work(&self) -> u64 {
         let per_round: usize = self.items.iter().map(|item| item.kinds.len()).sum();
         let all = per_round.saturating_add(self.items.len().saturating_mul(self.items.len()));
         (all as u64).saturating_mul(ROUNDS)
     }
 
-    fn bound(&self, problem: &Problem<'_>, work: u64, on_hosts: bool) -> Bound {
+    fn bound(&self, problem: &Problem<'_>, work: u64, is_thorough: bool) -> Bound {
         let Self { kinds, items, places, deals, .. } = self;
         let values = exact(kinds, items, deals, work);
-        let split = |kind: usize| [values.splits[kind], 1.0 - values.splits[kind], 0.0];
-        let there = self.worth_of_machines(problem, &split, values.bound);
-        let mut bound = values.bound - there;
-        if on_hosts && !places.is_empty() {
-            let (least, splits) = hosts::improve(kinds, items, places, &values, deals);
-            let split = |kind: usize| {
-                let parts = &splits[kind];
-                [parts[0], parts[1], parts[2..].iter().sum()]
-            };
-            bound = bound.max(least - self.worth_of_machines(problem, &split, least));
+        let worth = |kind: usize, room: [f64; 2]| {
+            let Kind { room: all, price } = kinds[kind];
+            let split = values.splits[kind];
+            price * (split * room[0] / all[0] + (1.0 - split) * room[1] / all[1])
+        };
+        let mut bound = values.bound - self.worth_of_machines(problem, &worth, values.bound);
+        if is_thorough && !items.is_empty() {
+            let splits: Splits = splits::improve(kinds, items, places, &values, deals);
+            let worth = |kind: usize, room: [f64; 2]| splits.worth(kinds, kind, room);
+            let there = self.worth_of_machines(problem, &worth, splits.bound);
+            bound = bound.max(splits.bound - there);
         }
         Bound { price: MicroUsd(floor(bound)) }
     }
 
     /// What the room of machines that exist is worth at most: at the unit prices of a type that
-    /// holds every pod, where pods are in the machine's zone, no pod costs less than its value. A
-    /// type's price is split among processors, memory and places on hosts; of these a machine has
-    /// no more than any other.
+    /// holds every pod, where pods are in the machine's zone, no pod costs less than its value.
     #[expect(clippy::cast_precision_loss, reason = "a bound, rounded down")]
     fn worth_of_machines(
         &self,
         problem: &Problem<'_>,
-        split: &dyn Fn(usize) -> [f64; 3],
+        price: &dyn Fn(usize, [f64; 2]) -> f64,
         bound: f64,
     ) -> f64 {
         let machines = &problem.machines;
         // For machines in each of the zones, then for those in none of them, where no pods are that
         // have a rule about them.
         let n_zones = self.zones.alike.len();
-        let universal: Vec<Vec<(&Kind, [f64; 3])>> = (0..=n_zones)
+        let universal: Vec<Vec<usize>> = (0..=n_zones)
             .map(|zone| {
                 let dealt_there = |item: usize| self.sold_in[self.items[item].kinds[0]] == zone;
                 let asked: Vec<usize> = (0..self.items.len())
@@ -118,8 +120,7 @@ impl Relaxation {
                 let holds = |&kind: &usize| {
                     asked.iter().all(|&it| self.items[it].kinds.binary_search(&kind).is_ok())
                 };
-                let all = (0..self.kinds.len()).filter(holds);
-                all.map(|kind| (&self.kinds[kind], split(kind))).collect()
+                (0..self.kinds.len()).filter(holds).collect()
             })
             .collect();
         let worth = |&machine: &usize| {
@@ -127,10 +128,7 @@ impl Relaxation {
             let room = [room[0].max(0) as f64, room[1].max(0) as f64];
             universal[self.zones.of_machine(problem, machine).unwrap_or(n_zones)]
                 .iter()
-                .map(|(kind, [cpu, memory, places])| {
-                    let shares = [cpu * room[0] / kind.room[0], memory * room[1] / kind.room[1]];
-                    kind.price * (shares[0] + shares[1] + places)
-                })
+                .map(|&kind| price(kind, room))
                 // Without such a type the machine may be worth anything.
                 .fold(bound, f64::min)
         };

@@ -1,4 +1,4 @@
-//! The bound with zones against other ways to find what pods cost at least.
+//! The bound with rules and whole pods against other ways to find what pods cost at least.
 
 use microlp::{ComparisonOp, OptimizationDirection, Problem, SolveOutcome, Variable};
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ use crate::snapshot::{
     CapacityType, Catalog, InstanceType, Node, NodeClassRef, NodePhase, Offering, PodShape,
     Snapshot,
 };
-use crate::testing::mixes::{Draw, ZONE, shape, spread};
+use crate::testing::mixes::{Draw, HOSTNAME, ZONE, shape, spread, term};
 use crate::testing::{Builder, instance_type, usd};
 
 const ZONES: [&str; 3] = ["a", "b", "c"];
@@ -31,7 +31,7 @@ impl Sold {
 }
 
 /// Pods that are alike: how many wait and how many run in each zone, what one requests, and the
-/// skew of their spread constraint if they have one.
+/// skew of their spread constraint if they have one; whether no two of them may share a host.
 #[derive(Clone, Debug)]
 struct Service {
     pods: i64,
@@ -39,6 +39,7 @@ struct Service {
     requests: [i64; 2],
     max_skew: Option<i64>,
     min_domains: Option<i32>,
+    alone: bool,
 }
 
 fn sold() -> impl Strategy<Value = Sold> {
@@ -59,7 +60,14 @@ fn service(most: i64) -> impl Strategy<Value = Service> {
             requests: [cpu, mebibytes << 20],
             max_skew,
             min_domains: None,
+            alone: false,
         })
+}
+
+/// A few pods each, of which some keep off each other's hosts.
+fn few() -> impl Strategy<Value = Service> {
+    (service(3), prop::option::of(1..6_i32), any::<bool>())
+        .prop_map(|(service, min_domains, alone)| Service { min_domains, alone, ..service })
 }
 
 /// A type that holds everything in every zone, so that all pods have a place.
@@ -105,6 +113,9 @@ fn snapshot(types: &[Sold], services: &[Service]) -> Snapshot {
             rule.min_domains = service.min_domains;
             pod.topology_spread.push(rule);
         }
+        if service.alone {
+            pod.pod_affinity.push(term(true, None, HOSTNAME, "my-label", &name));
+        }
         for copy in 0..service.pods {
             world = world.pending(&format!("{name}-{copy}"), pod.clone());
         }
@@ -118,8 +129,8 @@ fn snapshot(types: &[Sold], services: &[Service]) -> Snapshot {
 }
 
 /// What pieces of pods cost at least on parts of machines: pieces by type and zone, with a row for
-/// each pair of zones that keeps to the skew. With `whole` the number of pods in each zone is.
-fn by_another_solver(types: &[Sold], services: &[Service], whole: bool) -> f64 {
+/// each pair of zones that keeps to the skew.
+fn by_another_solver(types: &[Sold], services: &[Service]) -> f64 {
     let mut problem = Problem::new(OptimizationDirection::Minimize);
     let mut rows: Vec<[Vec<(Variable, f64)>; 2]> = Vec::new();
     let mut places: Vec<(usize, usize)> = Vec::new();
@@ -133,13 +144,7 @@ fn by_another_solver(types: &[Sold], services: &[Service], whole: bool) -> f64 {
     }
     for service in services {
         let most = i32::try_from(service.pods).expect("few");
-        let in_zone = ZONES.map(|_| {
-            if whole {
-                problem.add_integer_var(0.0, (0, most))
-            } else {
-                problem.add_var(0.0, (0.0, f64::from(most)))
-            }
-        });
+        let in_zone = ZONES.map(|_| problem.add_var(0.0, (0.0, f64::from(most))));
         let all: Vec<_> = in_zone.iter().map(|&pods| (pods, 1.0)).collect();
         problem.add_constraint(all, ComparisonOp::Eq, float(service.pods));
         let mut pieces: [Vec<(Variable, f64)>; 3] = in_zone.map(|pods| vec![(pods, -1.0)]);
@@ -156,22 +161,78 @@ fn by_another_solver(types: &[Sold], services: &[Service], whole: bool) -> f64 {
         for pieces in pieces {
             problem.add_constraint(pieces, ComparisonOp::Eq, 0.0);
         }
-        let Some(max_skew) = service.max_skew else { continue };
-        for full in 0..ZONES.len() {
-            for empty in (0..ZONES.len()).filter(|&empty| empty != full) {
-                let there = service.running[full] - service.running[empty];
-                let difference = [(in_zone[full], 1.0), (in_zone[empty], -1.0)];
-                problem.add_constraint(difference, ComparisonOp::Le, float(max_skew - there));
-            }
-        }
+        keep_even(&mut problem, service, in_zone);
     }
     for row in rows.into_iter().flatten() {
         problem.add_constraint(row, ComparisonOp::Le, 0.0);
     }
+    solved(&problem)
+}
+
+/// A row for each pair of zones that keeps to a service's skew.
+fn keep_even(problem: &mut Problem, service: &Service, in_zone: [Variable; 3]) {
+    let Some(max_skew) = service.max_skew else { return };
+    for full in 0..ZONES.len() {
+        for empty in (0..ZONES.len()).filter(|&empty| empty != full) {
+            let there = service.running[full] - service.running[empty];
+            let difference = [(in_zone[full], 1.0), (in_zone[empty], -1.0)];
+            problem.add_constraint(difference, ComparisonOp::Le, float(max_skew - there));
+        }
+    }
+}
+
+fn solved(problem: &Problem) -> f64 {
     match problem.solve().expect("one type holds everything") {
         SolveOutcome::Solution(solution) => solution.objective(),
         SolveOutcome::Interrupted(_) => unreachable!("there is no limit"),
     }
+}
+
+/// What whole pods cost at least on parts of machines: how often each load is bought that a type
+/// holds, and whole numbers of pods in each zone.
+fn by_loads(types: &[Sold], services: &[Service]) -> f64 {
+    let mut problem = Problem::new(OptimizationDirection::Minimize);
+    let mut held: Vec<[Vec<(Variable, f64)>; 3]> = vec![<[_; 3]>::default(); services.len()];
+    let loads = loads(services);
+    for sold in types {
+        for (zone, price) in sold.prices.iter().enumerate() {
+            let Some(price) = *price else { continue };
+            for load in &loads {
+                let used = |at: usize| -> i64 {
+                    services.iter().zip(load).map(|(it, pods)| it.requests[at] * pods).sum()
+                };
+                if [0, 1].iter().any(|&at| used(at) > sold.room()[at]) {
+                    continue;
+                }
+                let bought = problem.add_var(price, (0.0, f64::INFINITY));
+                for (held, &pods) in held.iter_mut().zip(load) {
+                    held[zone].push((bought, float(pods)));
+                }
+            }
+        }
+    }
+    for (service, held) in services.iter().zip(held) {
+        let most = i32::try_from(service.pods).expect("few");
+        let in_zone = ZONES.map(|_| problem.add_integer_var(0.0, (0, most)));
+        let all: Vec<_> = in_zone.iter().map(|&pods| (pods, 1.0)).collect();
+        problem.add_constraint(all, ComparisonOp::Eq, float(service.pods));
+        for (mut held, &pods) in held.into_iter().zip(&in_zone) {
+            held.push((pods, -1.0));
+            problem.add_constraint(held, ComparisonOp::Ge, 0.0);
+        }
+        keep_even(&mut problem, service, in_zone);
+    }
+    solved(&problem)
+}
+
+/// All that may share a machine, as far as rules about hosts are concerned: numbers of pods by
+/// service.
+fn loads(services: &[Service]) -> Vec<Vec<i64>> {
+    services.iter().fold(vec![Vec::new()], |loads, service| {
+        let most = if service.alone { 1 } else { service.pods };
+        let more = |load: Vec<i64>| (0..=most).map(move |pods| [&load[..], &[pods]].concat());
+        loads.into_iter().flat_map(more).collect()
+    })
 }
 
 #[expect(clippy::cast_precision_loss, reason = "small amounts")]
@@ -183,8 +244,8 @@ fn float(amount: i64) -> f64 {
 struct Exhaustive<'t> {
     types: &'t [Sold],
     services: &'t [Service],
-    /// The machines so far: zone, and what their pods request.
-    machines: Vec<(usize, [i64; 2])>,
+    /// The machines so far: zone, what their pods request, and the service that came last.
+    machines: Vec<(usize, [i64; 2], usize)>,
     /// By service and zone: pods that are new there.
     placed: Vec<[i64; 3]>,
     best: f64,
@@ -203,7 +264,7 @@ impl Exhaustive<'_> {
         let Some(next) = self.services.get(service) else {
             if (0..self.services.len()).all(|service| self.is_in_order(service)) {
                 let price: Option<f64> =
-                    self.machines.iter().map(|(zone, used)| self.price(*zone, *used)).sum();
+                    self.machines.iter().map(|&(zone, used, _)| self.price(zone, used)).sum();
                 self.best = self.best.min(price.unwrap_or(f64::INFINITY));
             }
             return;
@@ -216,11 +277,15 @@ impl Exhaustive<'_> {
             let opens = machine >= self.machines.len();
             let before = self.machines.clone();
             if opens {
-                self.machines.push((machine - before.len(), [0, 0]));
+                self.machines.push((machine - before.len(), [0, 0], usize::MAX));
             }
             let at = machine.min(before.len());
-            let (zone, used) = &mut self.machines[at];
+            let (zone, used, last) = &mut self.machines[at];
             let zone = *zone;
+            if next.alone && *last == service {
+                continue;
+            }
+            *last = service;
             used.iter_mut().zip(requests).for_each(|(used, more)| *used += more);
             self.placed[service][zone] += 1;
             if self.price(zone, self.machines[at].1).is_some() {
@@ -268,26 +333,34 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn the_bound_lies_between_pieces_in_zones_and_whole_pods_in_zones(
+    fn pieces_of_pods_in_zones_cost_no_more_than_the_bound(
         types in prop::collection::vec(sold(), 1..6),
         services in prop::collection::vec(service(12), 1..6),
     ) {
         let types = [types, vec![large()]].concat();
         let ours = bound(&types, &services);
-        let pieces = by_another_solver(&types, &services, false);
+        let pieces = by_another_solver(&types, &services);
         prop_assert!(ours >= pieces * 0.995, "{ours} instead of {pieces}");
-        let whole = by_another_solver(&types, &services, true);
+    }
+
+    #[test]
+    fn whole_pods_cost_no_less_than_the_bound_on_parts_of_machines(
+        types in prop::collection::vec(sold(), 1..5),
+        services in prop::collection::vec(few(), 1..4),
+    ) {
+        let types = [types, vec![large()]].concat();
+        let services: Vec<Service> =
+            services.into_iter().map(|it| Service { min_domains: None, ..it }).collect();
+        let (ours, whole) = (bound(&types, &services), by_loads(&types, &services));
         prop_assert!(ours <= whole * (1.0 + 1e-6), "{ours} is no bound of {whole}");
     }
 
     #[test]
     fn no_way_to_buy_whole_machines_is_cheaper_than_the_bound(
         types in prop::collection::vec(sold(), 1..3),
-        services in prop::collection::vec((service(3), prop::option::of(1..6_i32)), 1..3),
+        services in prop::collection::vec(few(), 1..3),
     ) {
         let types = [types, vec![large()]].concat();
-        let services = services.into_iter().map(|(service, min_domains)| Service { min_domains, ..service });
-        let services: Vec<Service> = services.collect();
         let all = Exhaustive::cheapest(&types, &services);
         let ours = bound(&types, &services);
         prop_assert!(ours <= all * (1.0 + 1e-6), "{ours} is no bound of {all}");
@@ -299,7 +372,8 @@ fn pods_that_are_spread_pay_for_dear_zones() {
     let types = [Sold { cores: 8, memory: 32, prices: [Some(1.0), Some(2.0), Some(4.0)] }];
     let with = |max_skew, running| {
         let requests = [790, 1 << 30];
-        let one = Service { pods: 30, running, requests, max_skew, min_domains: None };
+        let one =
+            Service { pods: 30, running, requests, max_skew, min_domains: None, alone: false };
         bound(&types, &[one])
     };
     // Ten of them fill a machine.
@@ -311,6 +385,32 @@ fn pods_that_are_spread_pay_for_dear_zones() {
     assert!((with(Some(6), [0; 3]) - 6.0).abs() < 0.02, "{}", with(Some(6), [0; 3]));
     // The dear zones have three already, so that 12, 9 and 9 come.
     assert!((with(Some(1), [0, 3, 3]) - 6.6).abs() < 0.02, "{}", with(Some(1), [0, 3, 3]));
+}
+
+#[test]
+fn pods_that_leave_room_for_nothing_pay_for_the_whole_machine() {
+    let types = [Sold { cores: 2, memory: 8, prices: [Some(1.0), None, None] }];
+    let of = |services: &[(i64, i64)]| {
+        let service = |&(pods, cpu): &(i64, i64)| {
+            let requests = [cpu, 100 << 20];
+            Service {
+                pods,
+                running: [0; 3],
+                requests,
+                max_skew: None,
+                min_domains: None,
+                alone: false,
+            }
+        };
+        bound(&types, &services.iter().map(service).collect::<Vec<_>>())
+    };
+    // A machine has 1.9 processors for pods.
+    assert!((of(&[(10, 960)]) - 10.0).abs() < 0.02, "{}", of(&[(10, 960)]));
+    assert!((of(&[(10, 640)]) - 5.0).abs() < 0.02, "{}", of(&[(10, 640)]));
+    assert!((of(&[(10, 630)]) - 10.0 / 3.0).abs() < 0.02, "{}", of(&[(10, 630)]));
+    // With each of the large pods goes one of the small ones.
+    let both = of(&[(10, 960), (20, 640)]);
+    assert!((both - 15.0).abs() < 0.1, "{both}");
 }
 
 #[test]
@@ -334,9 +434,10 @@ fn many_spread_services_are_bounded_within_a_percent_of_another_solver() {
             ],
             max_skew: Some(1 + i64::from(draw.number() % 3)),
             min_domains: None,
+            alone: false,
         })
         .collect();
     let ours = bound(&types, &services);
-    let pieces = by_another_solver(&types, &services, false);
+    let pieces = by_another_solver(&types, &services);
     assert!(ours >= pieces * 0.995, "{ours} instead of {pieces}");
 }
