@@ -96,7 +96,7 @@ impl Tasks {
         name: &'static str,
         task: impl Future<Output = ()> + Send + 'static,
     ) {
-        let stop = self.stop.clone();
+        let (stop, task) = (self.stop.clone(), task.boxed());
         self.spawn_graceful(name, async move {
             stop.run_until_cancelled(task).await;
         });
@@ -110,7 +110,9 @@ impl Tasks {
     ) {
         let span = tracing::info_span!("task", name);
         let own = Task { name, observer: self.observer.clone() };
-        let task = own.clone().watch(task);
+        // Boxed, as in [`Self::spawn`]: what is wrapped around a future keeps a place for it in each
+        // layer, and is compiled once for each kind of future.
+        let task = own.clone().watch(task.boxed());
         self.set.spawn(
             TASK.scope(own, async move {
                 task.await;
