@@ -33,22 +33,33 @@ pub(super) fn is_archive(text: &str) -> bool {
     text.starts_with("MIME-Version:") || text.starts_with("Content-Type:")
 }
 
-/// The archive of these parts.
+/// The archive of these parts. Its boundary is `//`, as Karpenter's, unless a part has such a line.
 pub(super) fn write(parts: &[Part]) -> String {
-    let mut text =
-        "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"//\"\n\n".to_owned();
-    for part in parts {
-        text.push_str("--//\n");
-        for header in &part.headers {
-            text.push_str(header);
-            text.push('\n');
-        }
-        text.push('\n');
-        text.push_str(&part.body);
-        text.push('\n');
+    let texts = parts.iter().map(|part| {
+        let headers = part.headers.iter().flat_map(|header| [header.as_str(), "\n"]);
+        headers.chain(["\n", &part.body, "\n"]).collect::<String>().replace('\r', "")
+    });
+    let texts = texts.collect::<Vec<_>>();
+    let numbered = (1..).map(|n| format!("//{n}"));
+    let boundary = std::iter::once("//".to_owned())
+        .chain(numbered)
+        .find(|boundary| !texts.iter().any(|text| has_delimiter(text, boundary)))
+        .expect("a text has an end, and so fewer lines than there are numbers");
+    let mut archive =
+        format!("MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"{boundary}\"\n\n");
+    for text in texts {
+        archive.extend(["--", &boundary, "\n", &text]);
     }
-    text.push_str("--//--\n");
-    text.replace('\r', "")
+    archive.extend(["--", &boundary, "--\n"]);
+    archive
+}
+
+/// Whether a line of the text would begin the next part, or end the archive.
+fn has_delimiter(text: &str, boundary: &str) -> bool {
+    text.lines().any(|line| {
+        let rest = line.trim_end().strip_prefix("--").and_then(|line| line.strip_prefix(boundary));
+        matches!(rest, Some("" | "--"))
+    })
 }
 
 /// The parts of an archive.
