@@ -24,6 +24,7 @@ pub mod kwok_operators;
 pub mod logs;
 pub mod machine;
 mod objects;
+mod picture;
 pub mod policy_coverage;
 mod ports;
 pub mod programs;

@@ -41,6 +41,8 @@ enum Command {
     Build,
     /// Check the requirements on this machine, and say how to fix what is missing
     Doctor,
+    /// Draw the pictures of the README from a report of the demo
+    Picture(crate::picture::PictureArgs),
     /// Measure the memory and speed of the operator
     Measure(measure::MeasureArgs),
     /// Commands for a running bed, which the exported variables of `sandbox up` name.
@@ -62,6 +64,7 @@ pub async fn run(cli: Cli) -> ExitCode {
         Some(Command::Up(args)) => up::run(args, output, &progress).await,
         Some(Command::Build) => up::build(output, &progress).await,
         Some(Command::Doctor) => doctor::run(output).await,
+        Some(Command::Picture(args)) => crate::picture::run(&args),
         Some(Command::Measure(args)) => measure::run(args, output, &progress).await,
         Some(Command::Control(verb)) => verbs::run(verb, output).await,
     };
