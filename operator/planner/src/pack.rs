@@ -19,6 +19,7 @@ mod columns;
 pub(crate) mod constrained;
 mod device_claims;
 mod exchange;
+mod joint;
 mod knapsack;
 mod loads;
 mod rehearsal;
@@ -45,6 +46,7 @@ use values::Valuation;
 
 pub(crate) use bins::Bins;
 pub(crate) use constrained::alternatives;
+pub(crate) use joint::pack_jointly;
 pub(crate) use loads::value;
 pub(crate) use rehearsal::rehearse;
 pub(crate) use relocate::relocate;

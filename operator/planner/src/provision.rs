@@ -12,7 +12,7 @@ use crate::compile::Problem;
 use crate::demands::{Demand, demands};
 use crate::launch::{LaunchFilter, Launches, pod_ref, tell_apart};
 use crate::machine_specs::MachineSpecs;
-use crate::pack::{Strategy, pack, rehearse, relocate, repack};
+use crate::pack::{Strategy, pack, pack_jointly, rehearse, relocate, repack};
 use crate::plan::{
     Exclusion, Launch, LaunchReason, Nomination, PLAN_VERSION, Plan, PodRef, WaitingPod,
 };
@@ -247,6 +247,7 @@ pub(crate) fn best<'p, 'a>(
         let other = run(strategy, &best.solver.specs, budget);
         if rank(&other) < (left, price) { other } else { best }
     });
+    pack_jointly(&mut best.solver, &fresh.counts, cancel);
     relocate(&mut best.solver, cancel);
     if !fresh.problem.policy.nominations {
         rehearse(&mut best.solver, cancel);

@@ -19,6 +19,7 @@ mod mutations;
 mod open_labels;
 mod oracle;
 mod overlays;
+mod packing_jointly;
 mod partial;
 mod price;
 mod properties;

@@ -326,6 +326,16 @@ impl Rules {
         on_hosts.filter_map(most).collect()
     }
 
+    /// The number of groups about other domains than hosts that a shape has to do with.
+    pub(crate) fn n_about_domains(&self, shape: usize) -> usize {
+        let own = self.carried(shape, 0).map(|rule| rule.group);
+        let own = own.filter(|&group| !self.groups[group].host);
+        let mut groups: Vec<usize> = own.chain(self.selecting[shape].iter()).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        groups.len()
+    }
+
     /// Whether rules about other domains than hosts decide where a shape may be.
     pub(crate) fn has_domains(&self, shape: usize, dropped: usize) -> bool {
         self.about_domains(shape, dropped).next().is_some()

@@ -40,6 +40,8 @@ pub(crate) struct Deal {
     pods: f64,
     zones: Vec<Zone>,
     levels: Vec<Level>,
+    /// Whether each level is one number of pods in the emptiest zone.
+    is_exact: bool,
 }
 
 impl Deal {
@@ -69,7 +71,7 @@ impl Deal {
             };
             zones.iter().zip(there).map(of).collect::<Vec<(i64, i64)>>()
         };
-        let mut levels = Vec::new();
+        let (mut levels, mut is_exact) = (Vec::new(), true);
         if is_short {
             levels.push(limits(0));
         } else {
@@ -82,6 +84,7 @@ impl Deal {
             let from = first(lowest, highest, |emptiest| most(emptiest) >= n);
             let until = first(lowest, highest, |emptiest| least(emptiest) > n);
             let together = usize::try_from(until - from).ok()?.div_ceil(LEVELS).max(1);
+            is_exact = together == 1;
             for emptiest in (from..until).step_by(together) {
                 let last = (emptiest + i64::try_from(together).ok()?).min(until) - 1;
                 let limits = limits(emptiest).into_iter().zip(limits(last));
@@ -94,7 +97,7 @@ impl Deal {
             most: limits.iter().map(|&(least, most)| most.max(least) as f64).collect(),
         };
         let levels: Vec<Level> = levels.into_iter().map(level).collect();
-        (!levels.is_empty()).then_some(Self { pods: pods as f64, zones, levels })
+        (!levels.is_empty()).then_some(Self { pods: pods as f64, zones, levels, is_exact })
     }
 
     /// The least that the pods cost when one of each item costs so much, and how many of each item
@@ -129,6 +132,41 @@ impl Deal {
             }
         }
         best
+    }
+
+    /// A way to deal the pods out, by zone, that has no more than so many in any zone; `None` if
+    /// there is none.
+    pub(crate) fn within(&self, most: &[f64]) -> Option<Vec<f64>> {
+        self.levels.iter().find_map(|level| {
+            let mut dealt = level.least.clone();
+            let mut left = self.pods - dealt.iter().sum::<f64>();
+            if dealt.iter().zip(most).any(|(least, most)| least > most) {
+                return None;
+            }
+            for (dealt, (limit, most)) in dealt.iter_mut().zip(level.most.iter().zip(most)) {
+                let more = left.min(limit.min(*most) - *dealt).max(0.0);
+                *dealt += more;
+                left -= more;
+            }
+            (left <= 0.0).then_some(dealt)
+        })
+    }
+
+    /// Whether whole pods that some level allows keep the rule: none was taken together with others.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.is_exact
+    }
+
+    /// The number of pods that a zone may have besides those that zones hold already.
+    pub(crate) fn more_in(&self, zone: usize, held: &[f64]) -> f64 {
+        let more = |level: &Level| {
+            let each = level.least.iter().zip(&level.most).zip(held).enumerate();
+            let others = each.filter(|&(other, _)| other != zone);
+            let others: f64 =
+                others.map(|(_, ((least, most), held))| held.min(*most).max(*least)).sum();
+            level.most[zone].min(self.pods - others) - held[zone]
+        };
+        self.levels.iter().map(more).fold(0.0, f64::max)
     }
 
     /// The number of all pods.

@@ -13,6 +13,9 @@
 /// What is too small to matter, relative to prices and to amounts of one.
 const TINY: f64 = 1e-9;
 
+/// What the price of a column is multiplied by so that it is bought only where nothing else is left.
+const PROHIBITIVE: f64 = 1e3;
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Master {
@@ -77,6 +80,11 @@ impl Master {
         self.work
     }
 
+    /// Sets what is left of the work.
+    pub(crate) fn allow(&mut self, work: u64) {
+        self.work = work;
+    }
+
     /// Charges work that was done elsewhere.
     pub(crate) fn charge(&mut self, work: usize) {
         self.work = self.work.saturating_sub(work as u64);
@@ -117,6 +125,25 @@ impl Master {
     /// Lets a column enter no more; one that is in the basis stays there until it leaves.
     pub(crate) fn close(&mut self, column: usize) {
         self.open[column] = false;
+    }
+
+    /// Makes columns so dear, and lets them enter no more, that those that are bought are given up
+    /// for any others that hold the pods.
+    pub(crate) fn give_up(&mut self, columns: impl IntoIterator<Item = usize>) {
+        for column in columns {
+            if self.open[column] {
+                self.open[column] = false;
+                self.columns[column].0 *= PROHIBITIVE;
+            }
+        }
+        self.values.fill(0.0);
+        for (line, basic) in self.inverse.chunks_exact(self.rows.max(1)).zip(&self.basis) {
+            if let Basic::Load(column) = *basic {
+                let price = self.columns[column].0;
+                self.values.iter_mut().zip(line).for_each(|(value, by)| *value += price * by);
+            }
+        }
+        self.charge(self.rows * self.rows / 4);
     }
 
     fn entries(&self, column: usize) -> &[(u32, f64)] {

@@ -127,7 +127,7 @@ pub(super) fn open(
 }
 
 /// Whether some type that is allowed holds a load.
-fn is_within(
+pub(super) fn is_within(
     solver: &Solver<'_, '_>,
     demands: &[Demand],
     load: &Load,

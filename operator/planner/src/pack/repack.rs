@@ -287,7 +287,7 @@ fn parts(solver: &Solver<'_, '_>, demands: &mut [Demand], spec: SpecId, seed: us
 }
 
 /// Charges the limits with the claims that there are.
-fn charge_all(solver: &mut Solver<'_, '_>) {
+pub(super) fn charge_all(solver: &mut Solver<'_, '_>) {
     let problem = solver.problem;
     if !(0..problem.templates.len()).any(|template| solver.limits.any(template)) {
         return;
