@@ -19,15 +19,16 @@ use crate::limits::Limits;
 use crate::machine_specs::SpecId;
 use crate::solver::{Claim, Solver};
 
-/// MachineSpecs with more shapes than this are left as they are.
-const SHAPES: usize = 300;
+/// Specs with more shapes than this are left as they are.
+const SHAPES: usize = 2_000;
 
-/// So are those with more shapes × machines than this where hardly two pods are alike: no two
-/// machines can then hold the same, and packing them all at once takes time for nothing.
+/// The limit on shapes × pods that packing all at once may leave to be packed one after the other.
+const WORK_AFTERWARDS: usize = 100_000;
+
+/// The limit on shapes × machines for packing machines one after the other.
 const WORK: usize = 8_000;
 
-/// The limit on shapes × machines for packing machines one after the other where they hold many
-/// pods each; `WORK` is the limit elsewhere.
+/// The same limit where machines hold many pods each.
 const WORK_FOR_MANY_PODS: usize = 20_000;
 
 /// The same limit once packing the machines all at once has made them cheaper: with larger specs,
@@ -35,15 +36,13 @@ const WORK_FOR_MANY_PODS: usize = 20_000;
 /// plan.
 const WORK_TWICE: usize = 1_000;
 
-/// So are those of which most machines are needed only because pods keep off each other's hosts,
-/// unless machines hold so many pods each.
+/// From this number of pods on each machine holds many.
 const MANY_PODS: usize = 16;
 
-/// Nor are pods many of which there are fewer than so many of a shape: hardly two machines can hold
-/// the same.
+/// Fewer pods of a shape than this are few: hardly two machines can hold the same.
 const REPLICAS: usize = 4;
 
-/// So are those whose machines cost so little more than what their pods are worth.
+/// Machines that cost so little more than what their pods are worth are left as they are.
 const WORTH_IT: f64 = 1.01;
 
 /// Packs machines to come anew where that costs less. Only for a finished plan.
@@ -98,12 +97,15 @@ fn repack_spec(
     let pods: usize = demands.iter().map(Demand::left).sum();
     let sparse = pods < demands.len() * REPLICAS;
     let few = pods < free.len() * MANY_PODS || sparse;
-    let most = if few { WORK } else { WORK_FOR_MANY_PODS };
-    let forced = || few && free.len() * 4 <= hosts_needed(solver, &demands) * 5;
-    let work = demands.len() * free.len();
-    if demands.len() > SHAPES || sparse && work > WORK || forced() {
+    if demands.len() > SHAPES {
         return false;
     }
+    let work = demands.len() * free.len();
+    // Most machines are needed anyway, and one after the other they would be filled in no better
+    // way.
+    let forced = few && free.len() * 4 <= hosts_needed(solver, &demands) * 5;
+    let most = if few { WORK } else { WORK_FOR_MANY_PODS };
+    let most = if forced { 0 } else { most };
     let mut valuation = Valuation::default();
     let worth = worth(solver, &mut valuation, &mut demands);
     let node_price = problem.policy.node_price.0;
@@ -135,8 +137,8 @@ fn repack_spec(
             let parts = candidates(problem, &demands);
             columns::open(solver, &mut demands, &parts, cancel);
         }
-        let filled =
-            fill_machines(solver, valuation.clone(), &mut demands, spec, kept_claims, least);
+        let filled = is_little(&demands, at_once)
+            && fill_machines(solver, valuation.clone(), &mut demands, spec, kept_claims, least);
         let made = solver.claims.split_off(kept_claims);
         let price = price(solver, &made);
         if filled && price < least {
@@ -150,6 +152,13 @@ fn repack_spec(
     solver.claims.append(&mut old);
     charge_all(solver);
     true
+}
+
+/// Whether so few pods are left after packing all at once that the rest is quickly packed.
+fn is_little(demands: &[Demand], at_once: bool) -> bool {
+    let left = demands.iter().map(Demand::left).filter(|&left| left > 0);
+    let (shapes, pods) = left.fold((0, 0), |(shapes, pods), left| (shapes + 1, pods + left));
+    !at_once || shapes * pods <= WORK_AFTERWARDS
 }
 
 /// Opens machines for all demands. Returns whether it could, at less than a price.
