@@ -70,6 +70,15 @@ pub(super) struct Market<'m> {
     spent: f64,
 }
 
+/// What loads of a bin may be worth.
+struct Prospect {
+    /// No load is worth more.
+    most: f64,
+    units: Units,
+    /// The rows of which one more machine may hold pods that are worth something.
+    rows: Vec<usize>,
+}
+
 /// Loads that could be bought, and how often.
 pub(super) type Loads = Vec<(usize, usize)>;
 
@@ -183,15 +192,21 @@ impl<'m> Market<'m> {
 
     /// What the best load of a bin is worth; nothing where that is far from its price.
     fn worth(&self, bin: &Bin, at_most: &[usize], at: &[f64]) -> f64 {
-        let model = self.model;
-        let wanted = |&&row: &&usize| at_most[row] > 0 && at[row] > 0.0;
-        let rows: Vec<usize> = bin.rows.iter().filter(wanted).copied().collect();
-        let units = Units::new(bin.room, &rows, &model.requests, at);
-        let all: f64 = rows.iter().map(|&row| at[row] * weight(at_most[row])).sum();
-        if all.min(units.worth[0] + units.worth[1]) < bin.price * PROMISING {
+        let Prospect { most, units, rows } = self.prospect(bin, at_most, at);
+        if most < bin.price * PROMISING {
             return 0.0;
         }
-        best_load(&model.rows, &rows, at_most, at, &bin.net, &units, EFFORT).0
+        best_load(&self.model.rows, &rows, at_most, at, &bin.net, &units, EFFORT).0
+    }
+
+    /// What is known of the loads of a bin before one is searched for.
+    fn prospect(&self, bin: &Bin, at_most: &[usize], at: &[f64]) -> Prospect {
+        let wanted = |&&row: &&usize| at_most[row] > 0 && at[row] > 0.0;
+        let rows: Vec<usize> = bin.rows.iter().filter(wanted).copied().collect();
+        let units = Units::new(bin.room, &rows, &self.model.requests, at);
+        // There may be fewer pods than a machine holds.
+        let all: f64 = rows.iter().map(|&row| at[row] * weight(at_most[row])).sum();
+        Prospect { most: all.min(units.worth[0] + units.worth[1]), units, rows }
     }
 
     /// The number of pods of each row that one more machine may be of use to.
@@ -221,23 +236,19 @@ impl<'m> Market<'m> {
         let model = self.model;
         let effort = if self.bought.is_empty() { EFFORT } else { EFFORT_AFTERWARDS };
         let mut looked = 0;
-        let mut ranked: Vec<(f64, usize, Units, Vec<usize>)> = Vec::new();
+        let mut ranked: Vec<(f64, usize, Prospect)> = Vec::new();
         for &index in &self.active {
             let bin = &model.bins[index];
-            let wanted = |&&row: &&usize| at_most[row] > 0 && at[row] > 0.0;
-            let rows: Vec<usize> = bin.rows.iter().filter(wanted).copied().collect();
             looked += bin.rows.len() * 5;
-            let units = Units::new(bin.room, &rows, &model.requests, at);
-            // There may be fewer pods than a machine holds.
-            let all: f64 = rows.iter().map(|&row| at[row] * weight(at_most[row])).sum();
-            let ratio = all.min(units.worth[0] + units.worth[1]) / bin.price;
+            let prospect = self.prospect(bin, at_most, at);
+            let ratio = prospect.most / bin.price;
             if ratio > 1.0 + GAIN {
-                ranked.push((ratio, index, units, rows));
+                ranked.push((ratio, index, prospect));
             }
         }
         ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         let mut offered = 0;
-        for (_, index, units, rows) in ranked.into_iter().take(bins) {
+        for (_, index, Prospect { units, rows, .. }) in ranked.into_iter().take(bins) {
             if offered == OFFERED {
                 break;
             }
