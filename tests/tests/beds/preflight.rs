@@ -122,7 +122,7 @@ const FAULTS: [(&str, &str); 17] = [
     ("IA-11", "ec2:CreateFleet"),
     ("QS-03", "is off"),
     ("NP-01", "boundless has no limits"),
-    ("OP-01", "none of 0 pods is ready"),
+    ("OP-01", "has no pods"),
     ("OP-03", "no replica has ever led"),
     ("QS-02", "tenon-bed in kube-system/karpenter is not a name"),
 ];
@@ -320,7 +320,7 @@ async fn settings_that_do_not_fit(bed: &Bed, verdicts: &mut Verdicts<'_>) {
         ("ZS-01", &zonal_shift, "it is not"),
         ("IA-10", &["--controller-role-arn", SYSTEM_ROLE], "bed-system-nodes doesn't allow"),
         ("SG-02", &["--security-groups", &both], "2 do"),
-        ("CL-09", &["--replicas", "5"], "5 replicas are configured"),
+        ("CL-09", &["--replicas", "5"], "configured: 5 replicas"),
     ] {
         let (_, report) = verdicts.preflight(flags, &[]).await;
         verdicts.fails(&report, &[(id, part)]);
