@@ -36,6 +36,7 @@ impl Service for Iam {
                     | "CreateRole"
                     | "CreateInstanceProfile"
                     | "AddClientIDToOpenIDConnectProvider"
+                    | "RemoveRoleFromInstanceProfile"
             )
     }
 
@@ -53,10 +54,28 @@ impl Service for Iam {
                 "DeletePolicy" => delete_policy(request, aws_state).await,
                 "CreateRole" => create_role(request, aws_state).await,
                 "AddClientIDToOpenIDConnectProvider" => add_client_id(request, aws_state).await,
+                "RemoveRoleFromInstanceProfile" => remove_role(request, aws_state).await,
                 _ => create_instance_profile(request, aws_state).await,
             }
         })
     }
+}
+
+/// moto fails on a role that the profile does not have (any more), where AWS does not find it.
+async fn remove_role(request: &AwsRequest, aws_state: &AwsState) -> Result<AwsResponse, AwsError> {
+    let answer = aws_state.moto().forward(request).await;
+    answer.map_err(|error| match error.code.as_str() {
+        "NotImplementedInDouble" => {
+            let of = |name| request.params.get(name).unwrap_or_default();
+            let (role, profile) = (of("RoleName"), of("InstanceProfileName"));
+            AwsError::new(
+                "NoSuchEntity",
+                format!("The role {role} cannot be found in instance profile {profile}."),
+            )
+            .with_status(404)
+        }
+        _ => error,
+    })
 }
 
 async fn list_instance_profiles(

@@ -79,6 +79,19 @@ fn the_spot_role_has_awss_name_and_exists_once() {
 }
 
 #[test]
+fn a_role_that_left_an_instance_profile_is_not_found_there() {
+    on_the_gateway(async |bed| {
+        let (profile, role) = (("InstanceProfileName", "left"), ("RoleName", "leaving"));
+        bed.iam("CreateRole", &[role, TRUST]).await.unwrap();
+        bed.iam("CreateInstanceProfile", &[profile]).await.unwrap();
+        bed.iam("AddRoleToInstanceProfile", &[profile, role]).await.unwrap();
+        bed.iam("RemoveRoleFromInstanceProfile", &[profile, role]).await.unwrap();
+        let again = bed.iam("RemoveRoleFromInstanceProfile", &[profile, role]).await;
+        assert_eq!(code(again), "NoSuchEntity");
+    });
+}
+
+#[test]
 fn a_policy_in_use_cannot_be_deleted() {
     on_the_gateway(async |bed| {
         let document = (
