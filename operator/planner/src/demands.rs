@@ -44,7 +44,7 @@ impl Demand {
 
     /// Whether its pods are virtual pods of a CapacityBuffer.
     pub(crate) fn is_virtual(&self, problem: &Problem<'_>) -> bool {
-        self.pods.first().is_some_and(|&pod| problem.snapshot.pods[pod].buffer.is_some())
+        self.pods.first().is_some_and(|&pod| problem.tables.snapshot.pods[pod].buffer.is_some())
     }
 
     /// Removes the next pods from those that need a place.
@@ -61,13 +61,13 @@ pub(crate) fn demands(
     problem: &Problem<'_>,
     wanted: impl Fn(usize) -> bool,
 ) -> (Vec<Demand>, Vec<(usize, Exclusion)>) {
-    let snapshot = problem.snapshot;
+    let snapshot = problem.tables.snapshot;
     let moves = |pod: &Pod| match pod.placement {
         Placement::Unschedulable => !pod.daemon && !pod.mirror && !pod.terminating,
         Placement::Waiting => false,
         Placement::Bound(_) => pod.is_currently_reschedulable(),
     };
-    let pods = problem.restless.iter().copied().filter(|&pod| moves(&snapshot.pods[pod]));
+    let pods = problem.tables.restless.iter().copied().filter(|&pod| moves(&snapshot.pods[pod]));
     demands_of(problem, pods.filter(|&index| wanted(index)))
 }
 
@@ -76,13 +76,13 @@ pub(crate) fn demands_of(
     problem: &Problem<'_>,
     pods: impl Iterator<Item = usize>,
 ) -> (Vec<Demand>, Vec<(usize, Exclusion)>) {
-    let snapshot = problem.snapshot;
+    let snapshot = problem.tables.snapshot;
     // Virtual pods are demands of their own, after those of pods that there are.
     let mut by_shape: BTreeMap<(bool, u32, Vec<u32>), Vec<usize>> = BTreeMap::new();
     let mut rejected = Vec::new();
     for index in pods {
         let pod = &snapshot.pods[index];
-        let shape = &problem.shapes[pod.shape.0 as usize];
+        let shape = &problem.tables.shapes[pod.shape.0 as usize];
         if shape.opted_out {
             continue;
         }
@@ -96,7 +96,8 @@ pub(crate) fn demands_of(
             None => {
                 // Claims that pods share, or that are allocated, decide where a pod may be: no
                 // other pod is like it.
-                let own = crate::devices::singular_claims(problem, pod);
+                let devices = problem.devices.as_deref();
+                let own = devices.map(|devices| devices.singular_claims(pod)).unwrap_or_default();
                 by_shape.entry((pod.buffer.is_some(), pod.shape.0, own)).or_default().push(index);
             }
         }
@@ -118,7 +119,7 @@ pub(crate) fn demands_of(
         .collect();
     // Karpenter's queue: the largest first, then the oldest.
     demands.sort_by_key(|demand| {
-        let requests = &problem.shapes[demand.shape].requests;
+        let requests = &problem.tables.shapes[demand.shape].requests;
         let first = &snapshot.pods[demand.pods[0]];
         let size = std::cmp::Reverse((requests[0], requests[1]));
         (first.buffer.is_some(), size, first.created_at, &first.uid)

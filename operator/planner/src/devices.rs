@@ -20,6 +20,8 @@ use crate::snapshot::{
 };
 use usage::Usage;
 
+use crate::tables::Tables;
+use crate::tables::machines::promised_types;
 pub(crate) use state::{Proposal, State};
 
 /// Devices and claims of a snapshot.
@@ -265,24 +267,32 @@ impl<'a> Table<'a> {
         self.by_name.get(&name).copied()
     }
 
+    /// The claims of a pod that others use, too, or that are allocated.
+    pub(crate) fn singular_claims(&self, pod: &snapshot::Pod) -> Vec<u32> {
+        let singular = |claim: &u32| {
+            let source = &self.source.claims[*claim as usize];
+            source.allocation.is_some() || self.users[*claim as usize] > 1
+        };
+        pod.claims.iter().copied().filter(singular).collect()
+    }
+
     fn spec(&self, claim: u32) -> &'a ClaimSpec {
         &self.source.specs[self.source.claims[claim as usize].spec as usize]
     }
 }
 
 /// The lists of devices that a machine may have: [`None`] is what it has published itself.
-fn profiles_of(problem: &crate::compile::Problem<'_>, machine: usize) -> Vec<Option<u32>> {
-    let node = &problem.snapshot.nodes[machine];
-    let Some(table) = problem.devices.as_deref() else { return Vec::new() };
+fn profiles_of(tables: &Tables<'_>, table: &Table<'_>, machine: usize) -> Vec<Option<u32>> {
+    let node = &tables.snapshot.nodes[machine];
     let pool = node.claim.as_ref().and_then(|claim| claim.node_pool.as_ref());
-    let pool = pool.and_then(|pool| problem.snapshot.node_pools.iter().find(|p| p.name == *pool));
+    let pool = pool.and_then(|pool| tables.snapshot.node_pools.iter().find(|p| p.name == *pool));
     let Some(catalog) = pool.and_then(|pool| pool.catalog).map(|id| id.0 as usize) else {
         return vec![None];
     };
     match node.phase {
         NodePhase::Initialized => vec![None],
         NodePhase::Pending => {
-            let types = crate::compile::machines::promised_types(problem, machine, catalog);
+            let types = promised_types(tables, machine, catalog);
             let mut profiles: Vec<_> =
                 types.ones().map(|kind| Some(table.of_type[catalog][kind])).collect();
             profiles.sort_unstable();
@@ -291,7 +301,7 @@ fn profiles_of(problem: &crate::compile::Problem<'_>, machine: usize) -> Vec<Opt
         }
         NodePhase::Launched | NodePhase::Registered => {
             let name = node.labels.get(crate::label::INSTANCE_TYPE);
-            let kind = name.and_then(|name| problem.catalogs[catalog].find(name));
+            let kind = name.and_then(|name| tables.catalogs[catalog].find(name));
             vec![kind.map(|kind| table.of_type[catalog][kind])]
         }
     }
@@ -324,17 +334,4 @@ fn consumed(
 
 fn index(len: usize) -> u32 {
     u32::try_from(len).expect("a cluster has fewer than 2^32 devices")
-}
-
-/// The claims of a pod that others use, too, or that are allocated.
-pub(crate) fn singular_claims(
-    problem: &crate::compile::Problem<'_>,
-    pod: &snapshot::Pod,
-) -> Vec<u32> {
-    let Some(table) = problem.devices.as_deref() else { return Vec::new() };
-    let singular = |claim: &u32| {
-        let source = &table.source.claims[*claim as usize];
-        source.allocation.is_some() || table.users[*claim as usize] > 1
-    };
-    pod.claims.iter().copied().filter(singular).collect()
 }

@@ -184,13 +184,13 @@ impl<'p, 'a> Pass<'p, 'a> {
     /// A pass over a snapshot, and the nodes that may go, without those that waiting pods will be
     /// on.
     fn new(problem: &'p Problem<'a>, mut nodes: Vec<Node>, now: Timestamp) -> (Self, Vec<Node>) {
-        let n = problem.snapshot.nodes.len();
+        let n = problem.tables.snapshot.nodes.len();
         let mut solver = Solver::new(problem);
         let price_floor = Arc::new(PriceFloor::new(&mut solver));
         let mut pass = Self {
             problem,
             solver,
-            budgets: Budgets::new(problem.snapshot),
+            budgets: Budgets::new(problem.tables.snapshot),
             now,
             commands: Vec::new(),
             stays: Arc::default(),
@@ -205,8 +205,8 @@ impl<'p, 'a> Pass<'p, 'a> {
             in_order: problem.rules.in_order(),
             counts: Arc::default(),
             price_floor,
-            reservations: Reservations::new(problem.snapshot),
-            capacity: capacity(problem.snapshot),
+            reservations: Reservations::new(problem.tables.snapshot),
+            capacity: capacity(problem.tables.snapshot),
             launchable: FxHashMap::default(),
             waiting: 0,
             evicted: Vec::new(),
@@ -215,7 +215,7 @@ impl<'p, 'a> Pass<'p, 'a> {
             resume: None,
         };
         pass.mark_settling();
-        pass.sick = repair::sick(problem.snapshot, now);
+        pass.sick = repair::sick(problem.tables.snapshot, now);
         let wanted = pass.place_waiting();
         pass.counts = Arc::new(pass.solver.counts.clone());
         nodes.retain(|node| !pass.receiving[node.index]);
@@ -231,7 +231,7 @@ impl<'p, 'a> Pass<'p, 'a> {
     /// Consolidating onto a node restarts its `consolidateAfter`; until that has passed it takes
     /// nothing.
     fn mark_settling(&mut self) {
-        let snapshot = self.problem.snapshot;
+        let snapshot = self.problem.tables.snapshot;
         let waits: BTreeMap<&str, bool> = snapshot
             .node_pools
             .iter()
@@ -264,13 +264,13 @@ impl<'p, 'a> Pass<'p, 'a> {
         let problem = self.problem;
         let mut settled = Vec::new();
         for &(index, machine) in &self.solver.placed {
-            let pod = &problem.snapshot.pods[index];
+            let pod = &problem.tables.snapshot.pods[index];
             let shape = pod.shape.0 as usize;
             if pod.buffer.is_some() {
                 // It takes room; but where it would be is not where pods are, and no rule is kept
                 // or broken by it.
                 self.keeping.insert(machine);
-                self.solver.counts.add_on_machine(problem, shape, machine, -1);
+                self.solver.counts.add_on_machine(&problem.topology(), shape, machine, -1);
                 continue;
             }
             self.receiving.insert(machine);
@@ -291,7 +291,7 @@ impl<'p, 'a> Pass<'p, 'a> {
     /// that go are on their way in large numbers while nodes are renewed: evenness can wait for
     /// them, nearness can't.
     fn leave_to_waiting(&mut self, pod: usize) {
-        let pod = &self.problem.snapshot.pods[pod];
+        let pod = &self.problem.tables.snapshot.pods[pod];
         let rules = &self.problem.rules;
         let leaving = matches!(pod.placement, Placement::Bound(_));
         let unsure =
@@ -308,16 +308,18 @@ impl<'p, 'a> Pass<'p, 'a> {
         reason: DisruptionReason,
         method: Method,
     ) {
-        let snapshot = self.problem.snapshot;
+        let snapshot = self.problem.tables.snapshot;
         let placed = &self.solver.placed[moves.from..];
         for &(_, machine) in placed {
             self.receiving.insert(machine);
         }
         let nominations = nominations(snapshot, placed);
-        let devices = match &mut self.solver.devices {
-            Some(devices) => {
-                devices.keep_released();
-                devices.on_machines(self.problem, placed.iter().map(|&(pod, _)| pod))
+        let devices = self.solver.devices.as_mut().zip(self.problem.devices.as_deref());
+        let devices = match devices {
+            Some((left, table)) => {
+                left.keep_released();
+                let pods = placed.iter().map(|&(pod, _)| pod);
+                left.on_machines(&self.problem.tables, table, pods)
             }
             None => Vec::new(),
         };
@@ -382,7 +384,7 @@ impl<'p, 'a> Pass<'p, 'a> {
     /// Marks the rules of a node's pods by which it matters what happens first.
     fn touch(&mut self, node: &Node) {
         for &pod in &node.pods {
-            let shape = self.problem.snapshot.pods[pod].shape.0 as usize;
+            let shape = self.problem.tables.snapshot.pods[pod].shape.0 as usize;
             let rules = self.problem.rules.of(shape);
             self.touched.extend(rules.filter(|&rule| self.in_order[rule]));
         }
@@ -392,8 +394,8 @@ impl<'p, 'a> Pass<'p, 'a> {
     /// launched with.
     fn note_arrivals(&mut self, replacements: &[Launch]) {
         for (claim, launch) in self.solver.claims.iter().zip(replacements) {
-            let template = &self.problem.templates[self.solver.specs[claim.spec].template];
-            let table = &self.problem.catalogs[template.catalog];
+            let template = &self.problem.tables.templates[self.solver.specs[claim.spec].template];
+            let table = &self.problem.tables.catalogs[template.catalog];
             if let Some(kind) = launch.instance_types.first().and_then(|name| table.find(name)) {
                 let room = template.net(kind).to_vec();
                 self.arrivals.push(Arrival { spec: claim.spec, room });
@@ -411,17 +413,17 @@ impl<'p, 'a> Pass<'p, 'a> {
         if self.problem.rules.len() == 0 {
             return;
         }
-        for &pod in &self.problem.pods_on[node.index] {
-            let pod = &self.problem.snapshot.pods[pod];
+        for &pod in &self.problem.tables.pods_on[node.index] {
+            let pod = &self.problem.tables.snapshot.pods[pod];
             if !pod.terminating {
                 let shape = pod.shape.0 as usize;
-                self.solver.counts.add_on_machine(self.problem, shape, node.index, by);
+                self.solver.counts.add_on_machine(&self.problem.topology(), shape, node.index, by);
             }
         }
     }
 
     fn candidate(&self, node: &Node) -> Candidate {
-        let snapshot = self.problem.snapshot;
+        let snapshot = self.problem.tables.snapshot;
         let source = &snapshot.nodes[node.index];
         let claim = source.claim.as_ref().expect("candidates have a claim");
         let mut pods: Vec<_> = node.pods.iter().map(|&pod| pod_ref(&snapshot.pods[pod])).collect();
@@ -447,7 +449,7 @@ impl<'p, 'a> Pass<'p, 'a> {
 
     /// Whether the node counts for budgets. A sick one may never have come up.
     fn is_initialized(&self, node: &Node) -> bool {
-        self.problem.snapshot.nodes[node.index].phase == NodePhase::Initialized
+        self.problem.tables.snapshot.nodes[node.index].phase == NodePhase::Initialized
     }
 
     /// Notes why a sick node stays.
@@ -465,7 +467,7 @@ impl<'p, 'a> Pass<'p, 'a> {
         let mut stays = Arc::unwrap_or_clone(self.stays);
         stays.append(&mut self.sick_stays);
         let commands = self.commands.into_iter().map(Arc::unwrap_or_clone).collect();
-        let snapshot = self.problem.snapshot;
+        let snapshot = self.problem.tables.snapshot;
         let mut plan = Plan { version: PLAN_VERSION, commands, ..Plan::default() };
         plan.report.cancelled = self.resume.is_some() || cancel.is_cancelled();
         plan.report.resume = self.resume;
@@ -474,7 +476,7 @@ impl<'p, 'a> Pass<'p, 'a> {
             .filter(|(index, _)| !self.solver.is_closed(*index))
             .map(|(index, reason)| StayingNode { node: snapshot.nodes[index].key.clone(), reason })
             .collect();
-        plan.report.node_pools.clone_from(&self.problem.skipped);
+        plan.report.node_pools.clone_from(&self.problem.tables.skipped);
         plan.report.node_pools.sort_by(|a, b| a.name.cmp(&b.name));
         plan
     }

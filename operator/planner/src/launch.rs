@@ -10,13 +10,13 @@ use fixedbitset::FixedBitSet;
 use k8s_openapi::api::core::v1::Taint;
 use rustc_hash::FxHashMap;
 
-use crate::compile::types::NOT_FOR_SALE;
 use crate::intern::Key;
 use crate::machine_specs::{MachineSpec, SpecId};
 use crate::plan::{Exclusion, Launch, LaunchReason, PlacedDevices, PodRef, PriceRange, Shared};
 use crate::resources::MicroUsd;
 use crate::snapshot::{CapacityType, Operator, Pod, Requirement, Snapshot};
 use crate::solver::{Claim, Solver, distinct_values};
+use crate::tables::types::NOT_FOR_SALE;
 pub(crate) use open_labels::tell_apart;
 
 /// Annotation of a NodeClaim: whether `minValues` had to be lowered.
@@ -38,7 +38,7 @@ pub(crate) struct LaunchFilter {
 impl LaunchFilter {
     /// All types of a claim.
     pub(crate) fn all(solver: &Solver<'_, '_>, claim: &Claim) -> Self {
-        let at_most = solver.problem.policy.max_instance_types;
+        let at_most = solver.problem.tables.policy.max_instance_types;
         Self { types: claim.types.clone(), capacity_type: None, at_most }
     }
 }
@@ -56,7 +56,8 @@ pub(crate) fn prices(
 ) -> Vec<i64> {
     let spec = &solver.specs[spec];
     let Some(capacity_type) = capacity_type else { return spec.prices() };
-    let table = &solver.problem.catalogs[solver.problem.templates[spec.template].catalog];
+    let table =
+        &solver.problem.tables.catalogs[solver.problem.tables.templates[spec.template].catalog];
     (0..table.len())
         .map(|kind| {
             spec.markets
@@ -144,19 +145,25 @@ impl Launches {
             self.drafts.insert(choice.clone(), draft);
         }
         let mut draft = self.drafts[&choice].clone()?;
-        let template = &problem.templates[solver.specs[claim.spec].template];
-        let pool = &problem.snapshot.node_pools[template.pool];
+        let template = &problem.tables.templates[solver.specs[claim.spec].template];
+        let pool = &problem.tables.snapshot.node_pools[template.pool];
         let mut requests = claim.used.clone();
-        crate::compile::add_times(&mut requests, &draft.overhead, 1);
+        crate::tables::add_times(&mut requests, &draft.overhead, 1);
         let (mut pods, mut buffer_pods) = (Vec::new(), Vec::new());
-        for pod in claim.pods.iter().map(|&pod| &problem.snapshot.pods[pod]) {
+        for pod in claim.pods.iter().map(|&pod| &problem.tables.snapshot.pods[pod]) {
             if pod.buffer.is_some() { &mut buffer_pods } else { &mut pods }.push(pod_ref(pod));
         }
         pods.sort_unstable();
         buffer_pods.sort_unstable();
         let mut devices = Vec::new();
-        if let Some(state) = &solver.devices {
-            devices = state.on_launch(problem, &claim.pods, template.catalog, &choice.ranked);
+        if let Some((left, table)) = solver.devices.as_deref().zip(problem.devices.as_deref()) {
+            devices = left.on_launch(
+                &problem.tables,
+                table,
+                &claim.pods,
+                template.catalog,
+                &choice.ranked,
+            );
             let drivers = drivers(&devices);
             if !drivers.is_empty() {
                 draft.annotations.insert(REQUESTED_DRA_DRIVERS.to_owned(), drivers);
@@ -170,7 +177,7 @@ impl Launches {
             requirements: draft.requirements,
             instance_types: draft.instance_types,
             capacity_types: draft.capacity_types,
-            requests: problem.columns.amounts(&requests),
+            requests: problem.tables.columns.amounts(&requests),
             taints: draft.taints,
             startup_taints: draft.startup_taints,
             node_class: pool.template.node_class.clone(),
@@ -217,11 +224,11 @@ fn ranked(solver: &Solver<'_, '_>, claim: &Claim, filter: &LaunchFilter) -> Vec<
 impl Draft {
     fn new(solver: &Solver<'_, '_>, choice: &Choice) -> Result<Self, Exclusion> {
         let problem = solver.problem;
-        let symbols = &problem.symbols;
+        let symbols = &problem.tables.symbols;
         let spec = &solver.specs[choice.spec];
-        let template = &problem.templates[spec.template];
-        let table = &problem.catalogs[template.catalog];
-        let pool = &problem.snapshot.node_pools[template.pool];
+        let template = &problem.tables.templates[spec.template];
+        let table = &problem.tables.catalogs[template.catalog];
+        let pool = &problem.tables.snapshot.node_pools[template.pool];
         let ranked = &choice.ranked;
         let mut types = FixedBitSet::with_capacity(table.len());
         types.extend(ranked.iter().copied());
@@ -282,7 +289,7 @@ fn requirements(
     capacity_types: &[CapacityType],
 ) -> Vec<Requirement> {
     let problem = solver.problem;
-    let symbols = &problem.symbols;
+    let symbols = &problem.tables.symbols;
     let min_values_of = |key: Key| {
         let asked = spec.requirements.get(key).and_then(crate::requirements::ValueSet::min_values);
         // The API knows no minimum of zero.
@@ -295,14 +302,16 @@ fn requirements(
     let mut requirements: Vec<Requirement> = spec
         .requirements
         .iter()
-        .filter(|&(key, _)| !problem.is_simulation_only(key))
-        .filter(|&(key, _)| key != problem.keys.instance_type && key != problem.keys.capacity_type)
+        .filter(|&(key, _)| !problem.tables.is_simulation_only(key))
+        .filter(|&(key, _)| {
+            key != problem.tables.keys.instance_type && key != problem.tables.keys.capacity_type
+        })
         .flat_map(|(key, set)| set.clone().with_min_values(min_values_of(key)).to_api(key, symbols))
         .collect();
     let capacity_type_names = capacity_types.iter().map(|kind| kind.as_str().to_owned()).collect();
     for (key, values) in [
-        (problem.keys.instance_type, instance_types.to_vec()),
-        (problem.keys.capacity_type, capacity_type_names),
+        (problem.tables.keys.instance_type, instance_types.to_vec()),
+        (problem.tables.keys.capacity_type, capacity_type_names),
     ] {
         requirements.push(Requirement {
             key: symbols.key_name(key).to_owned(),
@@ -318,16 +327,16 @@ fn requirements(
 /// The pool's labels, with a value for each custom requirement.
 fn labels(solver: &Solver<'_, '_>, spec: &MachineSpec) -> BTreeMap<String, String> {
     let problem = solver.problem;
-    let symbols = &problem.symbols;
-    let template = &problem.templates[spec.template];
-    let pool = &problem.snapshot.node_pools[template.pool];
+    let symbols = &problem.tables.symbols;
+    let template = &problem.tables.templates[spec.template];
+    let pool = &problem.tables.snapshot.node_pools[template.pool];
     let mut labels = pool.template.labels.clone();
     labels.insert(crate::label::NODE_POOL.to_owned(), pool.name.clone());
     for (key, set) in spec.requirements.iter() {
         let name = symbols.key_name(key);
-        if problem.is_well_known(key)
-            || problem.is_simulation_only(key)
-            || problem.is_restricted(name)
+        if problem.tables.is_well_known(key)
+            || problem.tables.is_simulation_only(key)
+            || problem.tables.is_restricted(name)
         {
             continue;
         }
@@ -384,7 +393,8 @@ fn capacity_types(solver: &Solver<'_, '_>, choice: &Choice) -> Vec<CapacityType>
         return vec![pinned];
     }
     let spec = &solver.specs[choice.spec];
-    let table = &solver.problem.catalogs[solver.problem.templates[spec.template].catalog];
+    let table =
+        &solver.problem.tables.catalogs[solver.problem.tables.templates[spec.template].catalog];
     let sold =
         |market| choice.ranked.iter().any(|&kind| table.prices(kind)[market] != NOT_FOR_SALE);
     let mut kinds: Vec<_> = spec

@@ -31,6 +31,7 @@ pub mod resources;
 mod room_index;
 pub mod snapshot;
 mod solver;
+mod tables;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]

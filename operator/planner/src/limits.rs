@@ -5,10 +5,11 @@ use std::sync::Arc;
 use fixedbitset::FixedBitSet;
 use rustc_hash::FxHashMap;
 
-use crate::compile::Problem;
-use crate::compile::machines::promised_types;
-use crate::compile::types::{Template, TypeTable};
 use crate::plan::Exclusion;
+use crate::tables::Tables;
+use crate::tables::machines::promised_types;
+use crate::tables::templates::Template;
+use crate::tables::types::TypeTable;
 
 /// Remaining limits of each template's pool.
 #[derive(Clone, Debug)]
@@ -51,34 +52,34 @@ impl Amount {
 }
 
 impl Limits {
-    pub(crate) fn new(problem: &Problem<'_>) -> Self {
-        let pool = |template: &Template| &problem.snapshot.node_pools[template.pool];
-        let limited = problem.templates.iter().filter(|template| !pool(template).limits.is_empty());
+    pub(crate) fn new(tables: &Tables<'_>) -> Self {
+        let pool = |template: &Template| &tables.snapshot.node_pools[template.pool];
+        let limited = tables.templates.iter().filter(|template| !pool(template).limits.is_empty());
         let mut used: FxHashMap<&str, (Vec<i64>, i64)> = limited
-            .map(|template| (pool(template).name.as_str(), (vec![0; problem.columns.len()], 0)))
+            .map(|template| (pool(template).name.as_str(), (vec![0; tables.columns.len()], 0)))
             .collect();
-        let nodes = if used.is_empty() { &[][..] } else { &problem.snapshot.nodes[..] };
+        let nodes = if used.is_empty() { &[][..] } else { &tables.snapshot.nodes[..] };
         let mut capacity = Vec::new();
         for (index, node) in nodes.iter().enumerate() {
             let pool = node.claim.as_ref().and_then(|claim| claim.node_pool.as_deref());
             let entry = pool.filter(|_| !node.deleting).and_then(|pool| used.get_mut(pool));
             let Some(entry) = entry else { continue };
-            capacity_of(problem, index, &mut capacity);
+            capacity_of(tables, index, &mut capacity);
             entry.0.iter_mut().zip(&capacity).for_each(|(sum, amount)| *sum += amount);
             entry.1 += 1;
         }
-        let pools: Vec<PoolLimits> = problem
+        let pools: Vec<PoolLimits> = tables
             .templates
             .iter()
             .map(|template| {
-                let pool = &problem.snapshot.node_pools[template.pool];
+                let pool = &tables.snapshot.node_pools[template.pool];
                 let used = used.get(pool.name.as_str());
                 let mut limits = PoolLimits::default();
                 for (name, &limit) in &pool.limits {
                     if name == "nodes" {
                         limits.nodes = Some((limit, limit - used.map_or(0, |used| used.1)));
-                    } else if let Some(column) = problem.columns.index(name) {
-                        let table = &problem.catalogs[template.catalog];
+                    } else if let Some(column) = tables.columns.index(name) {
+                        let table = &tables.catalogs[template.catalog];
                         let mut descending: Vec<usize> = template.types.ones().collect();
                         let most = |kind: &usize| std::cmp::Reverse(table.capacity(*kind)[column]);
                         descending.sort_by_key(most);
@@ -90,7 +91,7 @@ impl Limits {
                 limits
             })
             .collect();
-        let limited = problem.templates.iter().zip(&pools);
+        let limited = tables.templates.iter().zip(&pools);
         let limited = limited.filter(|(_, pool)| !pool.amounts.is_empty());
         let rooms =
             limited.flat_map(|(template, _)| template.types.ones().map(|kind| template.net(kind)));
@@ -108,7 +109,7 @@ impl Limits {
     /// the exhausted limit.
     pub(crate) fn restrict(
         &self,
-        problem: &Problem<'_>,
+        tables: &Tables<'_>,
         template: usize,
         types: &mut FixedBitSet,
     ) -> Result<(), Exclusion> {
@@ -120,7 +121,7 @@ impl Limits {
                 used: limit - left,
             });
         }
-        let table = &problem.catalogs[problem.templates[template].catalog];
+        let table = &tables.catalogs[tables.templates[template].catalog];
         for amount in &pool.amounts {
             let (column, limit, left) = (amount.column, amount.limit, amount.left);
             if !amount.excludes(table, left) {
@@ -132,7 +133,7 @@ impl Limits {
                 }
             }
             if types.is_clear() {
-                let resource = problem.columns.name(column).to_owned();
+                let resource = tables.columns.name(column).to_owned();
                 return Err(Exclusion::Limit { resource, limit, used: limit - left });
             }
         }
@@ -140,8 +141,8 @@ impl Limits {
     }
 
     /// Whether the remaining limits exclude types, or will after one more launch.
-    pub(crate) fn binds(&self, problem: &Problem<'_>, template: usize) -> bool {
-        let table = &problem.catalogs[problem.templates[template].catalog];
+    pub(crate) fn binds(&self, tables: &Tables<'_>, template: usize) -> bool {
+        let table = &tables.catalogs[tables.templates[template].catalog];
         let pool = &self.pools[template];
         pool.nodes.is_some_and(|(_, left)| left <= 1)
             || pool.amounts.iter().any(|amount| amount.excludes(table, amount.left))
@@ -150,11 +151,11 @@ impl Limits {
     /// The number of launches with the same types that the limits allow.
     pub(crate) fn affordable(
         &self,
-        problem: &Problem<'_>,
+        tables: &Tables<'_>,
         template: usize,
         types: &FixedBitSet,
     ) -> usize {
-        let table = &problem.catalogs[problem.templates[template].catalog];
+        let table = &tables.catalogs[tables.templates[template].catalog];
         let pool = &self.pools[template];
         let of_amounts =
             pool.amounts.iter().map(|amount| amount.left / amount.largest(table, types).max(1));
@@ -183,12 +184,12 @@ impl Limits {
     /// limit at most.
     pub(crate) fn modest(
         &self,
-        problem: &Problem<'_>,
+        tables: &Tables<'_>,
         template: usize,
         types: &FixedBitSet,
         cheapest: usize,
     ) -> FixedBitSet {
-        let table = &problem.catalogs[problem.templates[template].catalog];
+        let table = &tables.catalogs[tables.templates[template].catalog];
         let mut modest = types.clone();
         let capacity = table.capacity(cheapest);
         let machines = [0, 1].map(|at| self.needed[at] / capacity[at].max(1));
@@ -212,12 +213,12 @@ impl Limits {
     /// launch is charged no more for them.
     pub(crate) fn keep_no_larger(
         &self,
-        problem: &Problem<'_>,
+        tables: &Tables<'_>,
         template: usize,
         types: &mut FixedBitSet,
         than: &FixedBitSet,
     ) {
-        let table = &problem.catalogs[problem.templates[template].catalog];
+        let table = &tables.catalogs[tables.templates[template].catalog];
         for amount in &self.pools[template].amounts {
             let most = amount.largest(table, than);
             if !amount.excludes(table, most) {
@@ -232,8 +233,8 @@ impl Limits {
     }
 
     /// Charges a launch with the largest of its types, per resource.
-    pub(crate) fn charge(&mut self, problem: &Problem<'_>, template: usize, types: &FixedBitSet) {
-        let table = &problem.catalogs[problem.templates[template].catalog];
+    pub(crate) fn charge(&mut self, tables: &Tables<'_>, template: usize, types: &FixedBitSet) {
+        let table = &tables.catalogs[tables.templates[template].catalog];
         let pool = &mut self.pools[template];
         for amount in &mut pool.amounts {
             amount.left -= amount.largest(table, types);
@@ -244,12 +245,12 @@ impl Limits {
     }
 
     /// Returns a machine's share of its pool's limits, for its replacement.
-    pub(crate) fn credit(&mut self, problem: &Problem<'_>, machine: usize) {
-        let node = &problem.snapshot.nodes[machine];
+    pub(crate) fn credit(&mut self, tables: &Tables<'_>, machine: usize) {
+        let node = &tables.snapshot.nodes[machine];
         let pool = node.claim.as_ref().and_then(|claim| claim.node_pool.as_deref());
-        let Some(template) = pool.and_then(|pool| problem.template_of(pool)) else { return };
+        let Some(template) = pool.and_then(|pool| tables.template_of(pool)) else { return };
         let mut capacity = Vec::new();
-        capacity_of(problem, machine, &mut capacity);
+        capacity_of(tables, machine, &mut capacity);
         let pool = &mut self.pools[template];
         for amount in &mut pool.amounts {
             amount.left += capacity[amount.column];
@@ -268,12 +269,8 @@ impl Limits {
     }
 
     /// Caps the remaining limits at those of another problem with the same NodePools.
-    pub(crate) fn at_most_in(
-        &mut self,
-        problem: &Problem<'_>,
-        (other, left): (&Problem<'_>, &Self),
-    ) {
-        for (template, pool) in problem.templates.iter().zip(&mut self.pools) {
+    pub(crate) fn at_most_in(&mut self, tables: &Tables<'_>, (other, left): (&Tables<'_>, &Self)) {
+        for (template, pool) in tables.templates.iter().zip(&mut self.pools) {
             let same = other.templates.iter().position(|it| it.pool == template.pool);
             if let Some(same) = same {
                 pool.at_most(&left.pools[same]);
@@ -295,20 +292,20 @@ impl PoolLimits {
 
 /// The amounts of a machine that count against limits: its capacity or, for a claim without an
 /// instance, the largest of its types.
-fn capacity_of(problem: &Problem<'_>, machine: usize, capacity: &mut Vec<i64>) {
-    let node = &problem.snapshot.nodes[machine];
+fn capacity_of(tables: &Tables<'_>, machine: usize, capacity: &mut Vec<i64>) {
+    let node = &tables.snapshot.nodes[machine];
     capacity.clear();
-    problem.columns.extend_row(&node.capacity, capacity);
+    tables.columns.extend_row(&node.capacity, capacity);
     if !node.capacity.is_zero() {
         return;
     }
     let pool = node.claim.as_ref().and_then(|claim| claim.node_pool.as_deref());
     let pool =
-        pool.and_then(|name| problem.snapshot.node_pools.iter().find(|pool| pool.name == name));
+        pool.and_then(|name| tables.snapshot.node_pools.iter().find(|pool| pool.name == name));
     if let Some(catalog) = pool.and_then(|pool| pool.catalog) {
         let catalog = catalog.0 as usize;
-        for kind in promised_types(problem, machine, catalog).ones() {
-            let row = problem.catalogs[catalog].capacity(kind);
+        for kind in promised_types(tables, machine, catalog).ones() {
+            let row = tables.catalogs[catalog].capacity(kind);
             capacity.iter_mut().zip(row).for_each(|(most, &amount)| *most = amount.max(*most));
         }
     }

@@ -107,7 +107,7 @@ impl Relaxation {
         price: &dyn Fn(usize, [f64; 2]) -> f64,
         bound: f64,
     ) -> f64 {
-        let machines = &problem.machines;
+        let machines = &problem.tables.machines;
         // For machines in each of the zones, then for those in none of them, where no pods are that
         // have a rule about them.
         let n_zones = self.zones.alike.len();
@@ -141,14 +141,14 @@ fn relaxation(problem: &Problem<'_>) -> Relaxation {
     let (demands, _) = demands(problem, |_| true);
     let zones = Zones::new(problem, &mut specs, &demands);
     let (mut kinds, mut sold_in, mut offers) = (Vec::new(), Vec::new(), Vec::new());
-    for template in 0..problem.templates.len() {
-        let base = specs.base(problem, template);
+    for template in 0..problem.tables.templates.len() {
+        let base = specs.base(&problem.tables, template);
         for zone in 0..zones.alike.len() {
             let Some(spec) = zones.spec(problem, &mut specs, base, zone) else { continue };
             offers.push(Offer { template, zone, first_kind: kinds.len() });
             for kind in 0..specs[spec].n_types() {
                 kinds.push(Kind::new(
-                    problem.templates[template].net(kind),
+                    problem.tables.templates[template].net(kind),
                     specs[spec].price(kind),
                 ));
                 sold_in.push(zone);
@@ -161,7 +161,7 @@ fn relaxation(problem: &Problem<'_>) -> Relaxation {
         if holding.is_empty() {
             continue;
         }
-        let requests = &problem.shapes[demand.shape].requests;
+        let requests = &problem.tables.shapes[demand.shape].requests;
         let pods = demand.pods.len();
         let first = items.len();
         // In the order of the zones.
@@ -207,17 +207,17 @@ fn holding(
     offers: &[Offer],
     shape: usize,
 ) -> Vec<usize> {
-    let shape = &problem.shapes[shape];
+    let shape = &problem.tables.shapes[shape];
     let mut by_zone = vec![Vec::new(); zones.alike.len()];
     for &Offer { template, zone, first_kind } in offers {
-        let base = specs.base(problem, template);
+        let base = specs.base(&problem.tables, template);
         let mut types = FixedBitSet::with_capacity(specs[base].types.len());
-        for variant in 0..problem.classes[shape.class].variants.len() {
-            if let Ok(spec) = specs.join(problem, base, shape.class, variant) {
+        for variant in 0..problem.tables.classes[shape.class].variants.len() {
+            if let Ok(spec) = specs.join(&problem.tables, base, shape.class, variant) {
                 zones.add_types(problem, specs, spec, zone, &mut types);
             }
         }
-        problem.templates[template].fitting.keep(&mut types, &shape.requests);
+        problem.tables.templates[template].fitting.keep(&mut types, &shape.requests);
         by_zone[zone].extend(types.ones().map(|kind| first_kind + kind));
     }
     by_zone.concat()

@@ -5,8 +5,10 @@
 //! for more. Specs are interned: the instance types that meet a set of requirements, and what each
 //! costs then, are worked out once however many machines and pods arrive at it.
 
+mod for_rules;
 mod reasons;
 mod stock;
+mod values;
 
 use std::sync::Arc;
 
@@ -14,18 +16,20 @@ use fixedbitset::FixedBitSet;
 use k8s_openapi::api::core::v1::Taint;
 use rustc_hash::FxHashMap;
 
-use crate::compile::taints::untolerated;
-use crate::compile::types::markets_meeting;
-use crate::compile::variants::Variant;
-use crate::compile::{Problem, shapes::ClassId};
 use crate::intern::{Key, Value};
 use crate::plan::Exclusion;
 use crate::requirements::{Requirements, ValueSet};
-use crate::topology::{Counted, Expected, spec_values};
+use crate::tables::Tables;
+use crate::tables::shapes::ClassId;
+use crate::tables::taints::untolerated;
+use crate::tables::templates::markets_meeting;
+use crate::tables::variants::Variant;
+pub(crate) use for_rules::{ByType, Counted, Expected};
 use reasons::no_type;
 pub(crate) use reasons::shortage;
 use stock::Stocks;
 pub(crate) use stock::{Stock, by_price, frontier};
+use values::spec_values;
 
 /// The number of specs from which on each owner gets at most [`SPARED`] more. Tenants choose the
 /// requirements of their pods, and each pod on a machine may narrow it to another spec: without a
@@ -134,16 +138,16 @@ impl MachineSpecs {
     }
 
     /// The spec of a template's machine without pods.
-    pub(crate) fn base(&mut self, problem: &Problem<'_>, template: usize) -> SpecId {
+    pub(crate) fn base(&mut self, tables: &Tables<'_>, template: usize) -> SpecId {
         if let Some(&Some(known)) = self.bases.get(template) {
             return known;
         }
-        let stock = self.stocks.base(problem, template);
+        let stock = self.stocks.base(tables, template);
         let stock =
             stock.expect("templates without types are left out when the snapshot is compiled");
-        let requirements = Arc::new(problem.templates[template].requirements.clone());
+        let requirements = Arc::new(tables.templates[template].requirements.clone());
         let base = self.add((template, requirements), stock, Some(Owner::Template(template)));
-        self.bases.resize(problem.templates.len(), None);
+        self.bases.resize(tables.templates.len(), None);
         self.bases[template] = Some(base);
         base
     }
@@ -151,7 +155,7 @@ impl MachineSpecs {
     /// The spec of a machine after a pod of a class was added.
     pub(crate) fn join(
         &mut self,
-        problem: &Problem<'_>,
+        tables: &Tables<'_>,
         spec: SpecId,
         class: ClassId,
         variant: usize,
@@ -161,14 +165,14 @@ impl MachineSpecs {
         }
         let is_base = self.bases[self[spec].template] == Some(spec);
         if !is_base && (self.are_many() || self.joins.len() >= JOINS) {
-            return if self.keeps(problem, spec, class, variant) { Ok(spec) } else { Err(Shut) };
+            return if self.keeps(tables, spec, class, variant) { Ok(spec) } else { Err(Shut) };
         }
-        let compiled = &problem.classes[class];
-        let wanted = compiled.variants.at(variant, &problem.symbols);
+        let compiled = &tables.classes[class];
+        let wanted = compiled.variants.at(variant, &tables.symbols);
         // There may be as many NodePools as pods. What is seen at a glance is not remembered.
-        self.glance(problem, spec, class, &wanted).map_err(|_| Shut)?;
+        self.glance(tables, spec, class, &wanted).map_err(|_| Shut)?;
         let owner = is_base.then_some(Owner::Class(class));
-        let found = self.narrow_for(problem, spec, &wanted.requirements, owner);
+        let found = self.narrow_for(tables, spec, &wanted.requirements, owner);
         self.joins.insert((spec, class, variant), found.ok());
         found
     }
@@ -176,60 +180,59 @@ impl MachineSpecs {
     /// Whether pods of a class leave the spec of a machine unchanged.
     pub(crate) fn keeps(
         &self,
-        problem: &Problem<'_>,
+        tables: &Tables<'_>,
         spec: SpecId,
         class: ClassId,
         variant: usize,
     ) -> bool {
-        let wanted = problem.classes[class].variants.at(variant, &problem.symbols);
+        let wanted = tables.classes[class].variants.at(variant, &tables.symbols);
         let entailed = |(key, set)| {
             let have = self[spec].requirements.get(key);
-            have.is_some_and(|have| have.entails(set, &problem.symbols))
+            have.is_some_and(|have| have.entails(set, &tables.symbols))
         };
         wanted.requirements.iter().all(entailed)
-            && self.glance(problem, spec, class, &wanted).is_ok()
+            && self.glance(tables, spec, class, &wanted).is_ok()
     }
 
     /// Whether a pod of a class narrows a machine of a spec, as far as that can be answered without
     /// creating a spec; `None` if the spec does not admit it.
     pub(crate) fn narrows(
         &mut self,
-        problem: &Problem<'_>,
+        tables: &Tables<'_>,
         spec: SpecId,
         class: ClassId,
         variant: usize,
     ) -> Option<bool> {
-        if problem.classes.len() <= FEW_CLASSES || self.joins.contains_key(&(spec, class, variant))
-        {
-            return self.join(problem, spec, class, variant).ok().map(|joined| joined != spec);
+        if tables.classes.len() <= FEW_CLASSES || self.joins.contains_key(&(spec, class, variant)) {
+            return self.join(tables, spec, class, variant).ok().map(|joined| joined != spec);
         }
-        if self.keeps(problem, spec, class, variant) {
+        if self.keeps(tables, spec, class, variant) {
             return Some(false);
         }
-        let wanted = problem.classes[class].variants.at(variant, &problem.symbols);
-        let may = !self.is_full(None) && self.glance(problem, spec, class, &wanted).is_ok();
+        let wanted = tables.classes[class].variants.at(variant, &tables.symbols);
+        let may = !self.is_full(None) && self.glance(tables, spec, class, &wanted).is_ok();
         may.then_some(true)
     }
 
     /// [`Self::join`] without the reason for a refusal.
     pub(crate) fn joined(
         &mut self,
-        problem: &Problem<'_>,
+        tables: &Tables<'_>,
         spec: SpecId,
         class: ClassId,
         variant: usize,
     ) -> Option<SpecId> {
-        self.join(problem, spec, class, variant).ok()
+        self.join(tables, spec, class, variant).ok()
     }
 
     /// A quick check whether a machine of a spec may admit pods of a class. True if they have more
     /// alternatives than are considered.
-    pub(crate) fn may_join(&self, problem: &Problem<'_>, spec: SpecId, class: ClassId) -> bool {
-        let variants = &problem.classes[class].variants;
+    pub(crate) fn may_join(&self, tables: &Tables<'_>, spec: SpecId, class: ClassId) -> bool {
+        let variants = &tables.classes[class].variants;
         let relaxed = variants.relaxed();
         let is_open = |variant| {
-            let wanted = variants.at(variant, &problem.symbols);
-            self.glance(problem, spec, class, &wanted).is_ok()
+            let wanted = variants.at(variant, &tables.symbols);
+            self.glance(tables, spec, class, &wanted).is_ok()
         };
         relaxed.len() > GLANCES || relaxed.into_iter().any(is_open)
     }
@@ -238,29 +241,29 @@ impl MachineSpecs {
     /// wherever volumes are and whatever taints it tolerates.
     pub(crate) fn requiring(
         &mut self,
-        problem: &Problem<'_>,
+        tables: &Tables<'_>,
         template: usize,
         class: ClassId,
         term: usize,
     ) -> Option<SpecId> {
-        let base = self.base(problem, template);
-        let required = &problem.classes[class].required[term];
-        self.narrow_for(problem, base, required, Some(Owner::Class(class))).ok()
+        let base = self.base(tables, template);
+        let required = &tables.classes[class].required[term];
+        self.narrow_for(tables, base, required, Some(Owner::Class(class))).ok()
     }
 
     /// The first constraint that excludes a pod of a class from a spec; `None` if only the limit on
     /// specs does.
     pub(crate) fn why_not(
         &self,
-        problem: &Problem<'_>,
+        tables: &Tables<'_>,
         id: SpecId,
         class: ClassId,
         variant: usize,
     ) -> Option<Exclusion> {
-        let wanted = problem.classes[class].variants.at(variant, &problem.symbols);
+        let wanted = tables.classes[class].variants.at(variant, &tables.symbols);
         let spec = &self[id];
-        let symbols = &problem.symbols;
-        Some(match self.glance(problem, id, class, &wanted) {
+        let symbols = &tables.symbols;
+        Some(match self.glance(tables, id, class, &wanted) {
             Err(Glance::Taint(taint)) => Exclusion::Taint {
                 key: taint.key.clone(),
                 value: taint.value.clone(),
@@ -282,9 +285,9 @@ impl MachineSpecs {
             Ok(()) => {
                 let mut requirements = (*spec.requirements).clone();
                 requirements.extend(&wanted.requirements, symbols);
-                let catalog = problem.templates[spec.template].catalog;
-                let markets = markets_meeting(problem, catalog, &requirements);
-                no_type(problem, spec.template, &requirements, &markets, &spec.types)
+                let catalog = tables.templates[spec.template].catalog;
+                let markets = markets_meeting(tables, catalog, &requirements);
+                no_type(tables, spec.template, &requirements, &markets, &spec.types)
             }
         })
     }
@@ -292,31 +295,31 @@ impl MachineSpecs {
     /// The taint or label that excludes a pod from a spec.
     fn glance<'p>(
         &self,
-        problem: &'p Problem<'_>,
+        tables: &'p Tables<'_>,
         id: SpecId,
         class: ClassId,
         wanted: &Variant<'_>,
     ) -> Result<(), Glance<'p>> {
-        let class = &problem.classes[class];
-        let pool = problem.templates[self[id].template].pool;
-        let taints = &problem.snapshot.node_pools[pool].template.taints;
+        let class = &tables.classes[class];
+        let pool = tables.templates[self[id].template].pool;
+        let taints = &tables.snapshot.node_pools[pool].template.taints;
         if let Some(taint) = untolerated(taints, &class.tolerations, wanted.preferred_taints) {
             return Err(Glance::Taint(taint));
         }
-        self.compatible(problem, id, &wanted.requirements).map_err(Glance::Key)
+        self.compatible(tables, id, &wanted.requirements).map_err(Glance::Key)
     }
 
     /// Whether a spec can meet `wanted`; the error is the first key that it can't.
     pub(crate) fn compatible(
         &self,
-        problem: &Problem<'_>,
+        tables: &Tables<'_>,
         id: SpecId,
         wanted: &Requirements,
     ) -> Result<(), Key> {
         let spec = &self[id];
-        let symbols = &problem.symbols;
-        let defined = &problem.templates[spec.template].requirements;
-        let well_known = |key| problem.is_well_known(key);
+        let symbols = &tables.symbols;
+        let defined = &tables.templates[spec.template].requirements;
+        let well_known = |key| tables.is_well_known(key);
         // What the pool itself defines decides whether a label will be there: that another pod can
         // do without it does not define it.
         defined
@@ -327,17 +330,17 @@ impl MachineSpecs {
     /// The spec narrowed by `wanted`.
     pub(crate) fn narrow(
         &mut self,
-        problem: &Problem<'_>,
+        tables: &Tables<'_>,
         id: SpecId,
         wanted: &Requirements,
     ) -> Result<SpecId, Shut> {
         let owner = self[id].owner;
-        self.narrow_for(problem, id, wanted, owner)
+        self.narrow_for(tables, id, wanted, owner)
     }
 
     fn narrow_for(
         &mut self,
-        problem: &Problem<'_>,
+        tables: &Tables<'_>,
         id: SpecId,
         wanted: &Requirements,
         owner: Option<Owner>,
@@ -345,10 +348,10 @@ impl MachineSpecs {
         if wanted.is_empty() {
             return Ok(id);
         }
-        self.compatible(problem, id, wanted).map_err(|_| Shut)?;
+        self.compatible(tables, id, wanted).map_err(|_| Shut)?;
         let spec = &self.list[id.0 as usize];
         let mut requirements = (*spec.requirements).clone();
-        requirements.extend(wanted, &problem.symbols);
+        requirements.extend(wanted, &tables.symbols);
         let key = (spec.template, Arc::new(requirements));
         if let Some(&known) = self.index.get(&key) {
             return Ok(known);
@@ -358,7 +361,7 @@ impl MachineSpecs {
         }
         let keys = wanted.iter().map(|(key, _)| key);
         // What can't be had is remembered by whoever asked.
-        let stock = self.stocks.narrowed(problem, key.0, &key.1, keys, &spec.stock).ok_or(Shut)?;
+        let stock = self.stocks.narrowed(tables, key.0, &key.1, keys, &spec.stock).ok_or(Shut)?;
         Ok(self.add(key, stock, owner))
     }
 
@@ -393,7 +396,7 @@ impl MachineSpecs {
     /// The spec narrowed to one value of a label, if any machine meets it.
     pub(crate) fn at(
         &mut self,
-        problem: &Problem<'_>,
+        tables: &Tables<'_>,
         spec: SpecId,
         key: Key,
         value: Value,
@@ -402,27 +405,27 @@ impl MachineSpecs {
             return known;
         }
         let mut wanted = Requirements::default();
-        wanted.add(key, ValueSet::one_of([value]), &problem.symbols);
-        let found = self.narrow(problem, spec, &wanted).ok();
+        wanted.add(key, ValueSet::one_of([value]), &tables.symbols);
+        let found = self.narrow(tables, spec, &wanted).ok();
         self.domains.insert((spec, key, value), found);
         found
     }
 
     /// What a place for a pod of a shape costs on a machine of a spec, in micro-dollars: its
     /// dominant share of the type where that is cheapest.
-    pub(crate) fn place_price(&mut self, problem: &Problem<'_>, spec: SpecId, shape: usize) -> i64 {
+    pub(crate) fn place_price(&mut self, tables: &Tables<'_>, spec: SpecId, shape: usize) -> i64 {
         if let Some(&known) = self.places.get(&(spec, shape)) {
             return known;
         }
-        let price = share_price(problem, &self[spec], &problem.shapes[shape].requests, 0.0);
+        let price = share_price(tables, &self[spec], &tables.shapes[shape].requests, 0.0);
         self.places.insert((spec, shape), price);
         price
     }
 
     /// The values of a label that machines of a spec can have, sorted.
-    pub(crate) fn values(&mut self, problem: &Problem<'_>, spec: SpecId, key: Key) -> &[Value] {
+    pub(crate) fn values(&mut self, tables: &Tables<'_>, spec: SpecId, key: Key) -> &[Value] {
         if !self.values.contains_key(&(spec, key)) {
-            let values = spec_values(problem, self, spec, key);
+            let values = spec_values(tables, self, spec, key);
             self.values.insert((spec, key), values);
         }
         &self.values[&(spec, key)]
@@ -431,35 +434,35 @@ impl MachineSpecs {
     /// The types of a catalog that have a label.
     pub(crate) fn labelled(
         &mut self,
-        problem: &Problem<'_>,
+        tables: &Tables<'_>,
         catalog: usize,
         key: Key,
     ) -> Arc<FixedBitSet> {
         let stocks = &mut self.stocks;
         let known = self.labelled.entry((catalog, key));
-        Arc::clone(known.or_insert_with(|| Arc::new(stocks.labelled(problem, catalog, key))))
+        Arc::clone(known.or_insert_with(|| Arc::new(stocks.labelled(tables, catalog, key))))
     }
 
     /// Whether a label of machines of a spec has values that are known.
-    pub(crate) fn has_values(&self, problem: &Problem<'_>, spec: SpecId, key: Key) -> bool {
+    pub(crate) fn has_values(&self, tables: &Tables<'_>, spec: SpecId, key: Key) -> bool {
         match self.values.get(&(spec, key)) {
             Some(known) => !known.is_empty(),
-            None => !spec_values(problem, self, spec, key).is_empty(),
+            None => !spec_values(tables, self, spec, key).is_empty(),
         }
     }
 
     /// The types of a catalog that meet one of the terms of what a class requires.
     pub(crate) fn meeting(
         &mut self,
-        problem: &Problem<'_>,
+        tables: &Tables<'_>,
         catalog: usize,
         class: ClassId,
         term: usize,
     ) -> &FixedBitSet {
         let stocks = &mut self.stocks;
         self.meeting.entry((catalog, class, term)).or_insert_with(|| {
-            let required = &problem.classes[class].required[term];
-            Arc::new(stocks.meeting(problem, catalog, required))
+            let required = &tables.classes[class].required[term];
+            Arc::new(stocks.meeting(tables, catalog, required))
         })
     }
 }
@@ -478,19 +481,19 @@ enum Glance<'p> {
     reason = "an estimate; hourly prices are far below 2^53 millionths"
 )]
 pub(crate) fn share_price(
-    problem: &Problem<'_>,
+    tables: &Tables<'_>,
     spec: &MachineSpec,
     requests: &[i64],
     at_least: f64,
 ) -> i64 {
-    let template = &problem.templates[spec.template];
+    let template = &tables.templates[spec.template];
     let price = |&kind: &usize| {
         let shares = requests.iter().zip(template.net(kind)).filter(|(want, _)| **want > 0);
         let shares = shares.map(|(&want, &have)| want as f64 / have.max(1) as f64);
         let share = shares.fold(0.0, f64::max);
-        let each = spec.price(kind).saturating_add(problem.policy.node_price.0) as f64;
+        let each = spec.price(kind).saturating_add(tables.policy.node_price.0) as f64;
         (share <= 1.0).then_some(each * share.max(at_least))
     };
-    let least = spec.frontier(problem).iter().filter_map(price).fold(f64::INFINITY, f64::min);
+    let least = spec.frontier(tables).iter().filter_map(price).fold(f64::INFINITY, f64::min);
     if least.is_finite() { least.ceil() as i64 } else { i64::MAX }
 }

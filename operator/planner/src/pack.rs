@@ -31,12 +31,12 @@ mod values;
 use fixedbitset::FixedBitSet;
 
 use crate::Cancel;
-use crate::compile::{add_times, take_times};
 use crate::demands::{Demand, LaunchOption};
 use crate::limits::Limits;
 use crate::machine_specs::SpecId;
 use crate::plan::Exclusion;
 use crate::solver::{Claim, Solver};
+use crate::tables::{add_times, take_times};
 use columns::Candidate;
 use constrained::Placing;
 use loads::{Load, Part, cheapest_load, fill_load};
@@ -103,7 +103,8 @@ pub(crate) fn pack(
 ) -> Vec<(usize, Vec<(String, Exclusion)>)> {
     let mut given_up = vec![false; demands.len()];
     let problem = solver.problem;
-    let wanted = |demand: &Demand| (&problem.shapes[demand.shape].requests[..], demand.left());
+    let wanted =
+        |demand: &Demand| (&problem.tables.shapes[demand.shape].requests[..], demand.left());
     solver.limits.share_among(demands.iter().map(wanted));
     if solver.claims.is_empty() {
         solver.counts.forget_claims();
@@ -151,8 +152,10 @@ pub(crate) fn pack(
                 open_machines(solver, demands, &given_up, seed, strategy);
             }
             None => {
-                let shape = &solver.problem.shapes[demands[seed].shape];
-                if demands[seed].variant + 1 < solver.problem.classes[shape.class].variants.len() {
+                let shape = &solver.problem.tables.shapes[demands[seed].shape];
+                if demands[seed].variant + 1
+                    < solver.problem.tables.classes[shape.class].variants.len()
+                {
                     let demand = &mut demands[seed];
                     (demand.variant, demand.launch_option, demand.value) =
                         (demand.variant + 1, LaunchOption::Unknown, -1.0);
@@ -168,7 +171,7 @@ pub(crate) fn pack(
     }
     solver.opens_freely = solver.claims.len() > with_rules;
     solver.is_close = worth.is_some_and(|worth| {
-        let node_price = solver.problem.policy.node_price.0;
+        let node_price = solver.problem.tables.policy.node_price.0;
         let paid = solver.claims[with_rules..].iter().map(|claim| solver.price(claim) + node_price);
         is_close(paid.sum(), worth)
     });
@@ -195,12 +198,12 @@ fn place_constrained(
     cancel: &dyn Cancel,
 ) -> Vec<(usize, Vec<(String, Exclusion)>)> {
     let problem = solver.problem;
-    let has_claims = |demand: &Demand| problem.shapes[demand.shape].has_claims;
+    let has_claims = |demand: &Demand| problem.tables.shapes[demand.shape].has_claims;
     let first = |demand: &Demand| problem.rules.concern(demand.shape) || has_claims(demand);
     if strategy.has_values() {
-        solver.unplaced = vec![0; problem.columns.len()];
+        solver.unplaced = vec![0; problem.tables.columns.len()];
         for demand in demands.iter() {
-            let requests = &problem.shapes[demand.shape].requests;
+            let requests = &problem.tables.shapes[demand.shape].requests;
             add_times(&mut solver.unplaced, requests, demand.left());
         }
     }
@@ -232,7 +235,11 @@ fn place_constrained(
                     waits_here.push((index, reasons));
                 }
                 let placed = before - demand.left();
-                take_times(&mut solver.unplaced, &problem.shapes[demand.shape].requests, placed);
+                take_times(
+                    &mut solver.unplaced,
+                    &problem.tables.shapes[demand.shape].requests,
+                    placed,
+                );
                 progress |= placed > 0;
             }
             if !progress || waits_here.is_empty() || solver.stops(cancel) {
@@ -288,7 +295,7 @@ fn open_machines(
     let mut allowed = solver.specs[spec].types.clone();
     solver
         .limits
-        .restrict(problem, template, &mut allowed)
+        .restrict(&problem.tables, template, &mut allowed)
         .expect("the seed's launch option has a type within the limits");
     let parts = parts(solver, demands, given_up, seed, spec);
     let load = match strategy {
@@ -325,11 +332,13 @@ fn parts(
         };
         if demands[index].value < 0.0 {
             demands[index].value =
-                value(solver, own, &problem.shapes[demands[index].shape].requests);
+                value(solver, own, &problem.tables.shapes[demands[index].shape].requests);
         }
         let demand = &demands[index];
-        let shape = &problem.shapes[demand.shape];
-        if let Some(narrows) = solver.specs.narrows(problem, spec, shape.class, demand.variant) {
+        let shape = &problem.tables.shapes[demand.shape];
+        if let Some(narrows) =
+            solver.specs.narrows(&problem.tables, spec, shape.class, demand.variant)
+        {
             parts.push(Part {
                 demand: index,
                 left: demand.left(),
@@ -356,15 +365,15 @@ fn commit(
     let problem = solver.problem;
     let attainable = solver.is_strict() || {
         let mut types = allowed.clone();
-        let seed = &problem.shapes[demands[load.takes[0].0].shape];
+        let seed = &problem.tables.shapes[demands[load.takes[0].0].shape];
         solver.keep_fitting(&mut types, template, &seed.requests, &seed.ports);
         solver.lacking_values(load.spec, &types).is_none()
     };
     let (types, used, ports) = loop {
-        let mut used = vec![0; problem.columns.len()];
+        let mut used = vec![0; problem.tables.columns.len()];
         let mut ports = Vec::new();
         for &(demand, n) in &load.takes {
-            let shape = &problem.shapes[demands[demand].shape];
+            let shape = &problem.tables.shapes[demands[demand].shape];
             add_times(&mut used, &shape.requests, n);
             ports.extend(shape.ports.iter().cloned());
         }
@@ -394,7 +403,7 @@ fn commit(
         Repeats::AtMost(most) => repeats = repeats.min(most),
     }
     if limited {
-        repeats = repeats.min(solver.limits.affordable(problem, template, &types));
+        repeats = repeats.min(solver.limits.affordable(&problem.tables, template, &types));
     }
     let repeats = repeats.max(1);
     for _ in 0..repeats {
@@ -414,10 +423,10 @@ fn commit(
     }
     if limited {
         for _ in 0..repeats {
-            solver.limits.charge(problem, template, &types);
+            solver.limits.charge(&problem.tables, template, &types);
         }
     }
-    if limited && solver.limits.binds(problem, template) {
+    if limited && solver.limits.binds(&problem.tables, template) {
         // What is left of the limit may exclude types, and so whole templates.
         for demand in demands {
             demand.launch_option = LaunchOption::Unknown;
@@ -438,12 +447,12 @@ fn lighten(solver: &mut Solver<'_, '_>, demands: &[Demand], load: &mut Load) {
     let mut spec = None;
     for &(demand, _) in &load.takes {
         let demand = &demands[demand];
-        let class = problem.shapes[demand.shape].class;
+        let class = problem.tables.shapes[demand.shape].class;
         let from = spec.unwrap_or_else(|| {
             let template = solver.specs[load.spec].template;
-            solver.specs.base(problem, template)
+            solver.specs.base(&problem.tables, template)
         });
-        if let Ok(joined) = solver.specs.join(problem, from, class, demand.variant) {
+        if let Ok(joined) = solver.specs.join(&problem.tables, from, class, demand.variant) {
             spec = Some(joined);
         }
     }
@@ -461,7 +470,7 @@ fn keep_modest(
     if !limits.any(template) {
         return types;
     }
-    let modest = limits.modest(solver.problem, template, &types, cheapest);
+    let modest = limits.modest(&solver.problem.tables, template, &types, cheapest);
     if solver.lacking_values(load.spec, &modest).is_some() { types } else { modest }
 }
 
@@ -475,7 +484,8 @@ pub(crate) fn relax(
         return Vec::new();
     }
     let problem = solver.problem;
-    let table = &problem.catalogs[problem.templates[solver.specs[spec].template].catalog];
+    let table =
+        &problem.tables.catalogs[problem.tables.templates[solver.specs[spec].template].catalog];
     solver.specs[spec]
         .requirements
         .iter()

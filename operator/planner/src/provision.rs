@@ -47,7 +47,7 @@ pub fn provision(
         planned(&fresh, demands, &mut plan.report.pods, cancel);
     plan.launches = launches;
     plan.report.cancelled = cancel.is_cancelled();
-    plan.report.node_pools.clone_from(&problem.skipped);
+    plan.report.node_pools.clone_from(&problem.tables.skipped);
     plan.report.node_pools.sort_by(|a, b| a.name.cmp(&b.name));
     tell_apart(snapshot, plan.launches.iter_mut(), seed);
     plan.report.prices = made.price_ranges(snapshot, &plan.launches);
@@ -56,11 +56,12 @@ pub fn provision(
         packed.solver.placed.iter().partition(|&&(pod, _)| snapshot.pods[pod].buffer.is_some());
     plan.nominations = nominations(snapshot, &placed);
     plan.buffered = nominations(snapshot, &virtual_pods);
-    if let Some(devices) = &packed.solver.devices {
+    if let Some((left, table)) = packed.solver.devices.as_deref().zip(problem.devices.as_deref()) {
         let pods = packed.solver.placed.iter().map(|&(pod, _)| pod);
-        plan.devices = devices.on_machines(&problem, pods);
+        plan.devices = left.on_machines(&problem.tables, table, pods);
     }
     let skipped = problem
+        .tables
         .skipped
         .iter()
         .map(|pool| (pool.name.clone(), Exclusion::PoolNotReady(pool.reason.clone())));
@@ -107,7 +108,7 @@ fn planned<'p, 'a>(
     cancel: &dyn Cancel,
 ) -> Planned<'p, 'a> {
     let problem = fresh.problem;
-    let snapshot = problem.snapshot;
+    let snapshot = problem.tables.snapshot;
     let mut packings = 0;
     loop {
         packings += 1;
@@ -119,8 +120,10 @@ fn planned<'p, 'a>(
                 Ok(launch) => launches.push(launch),
                 Err(reason) => {
                     let template = packed.solver.specs[claim.spec].template;
-                    let pool =
-                        crate::compile::types::pool_name(problem, &problem.templates[template]);
+                    let pool = crate::tables::templates::pool_name(
+                        &problem.tables,
+                        &problem.tables.templates[template],
+                    );
                     let pods = claim.pods.iter().map(|&pod| pod_ref(&snapshot.pods[pod]));
                     lost.push((pods.collect::<Vec<_>>(), pool.to_owned(), reason));
                 }
@@ -169,7 +172,7 @@ fn counted_on(solver: &Solver<'_, '_>, without: &BTreeSet<Arc<str>>) -> BTreeSet
     if without.is_empty() {
         return BTreeSet::new();
     }
-    let (problem, snapshot) = (solver.problem, solver.problem.snapshot);
+    let (problem, snapshot) = (solver.problem, solver.problem.tables.snapshot);
     let placed = solver.placed.iter().map(|&(pod, _)| pod);
     let placed = placed.chain(solver.claims.iter().flat_map(|claim| claim.pods.iter().copied()));
     let (mut lost, mut kept) = (BTreeSet::new(), BTreeSet::new());
@@ -249,7 +252,7 @@ pub(crate) fn best<'p, 'a>(
     });
     pack_jointly(&mut best.solver, &fresh.counts, cancel);
     relocate(&mut best.solver, cancel);
-    if !fresh.problem.policy.nominations {
+    if !fresh.problem.tables.policy.nominations {
         rehearse(&mut best.solver, cancel);
     }
     best

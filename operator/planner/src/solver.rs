@@ -8,15 +8,16 @@ mod opening;
 use fixedbitset::FixedBitSet;
 use rustc_hash::FxHashMap;
 
-use crate::compile::shapes::{ClassId, HostPort, ports_conflict};
-use crate::compile::taints::untolerated;
-use crate::compile::{Problem, add_times, machine_meets, take_times, times};
+use crate::compile::Problem;
 use crate::demands::Demand;
 use crate::devices;
 use crate::limits::Limits;
 use crate::machine_specs::{MachineSpec, MachineSpecs, SpecId};
 use crate::plan::Exclusion;
 use crate::room_index::{Query, RoomIndex, first};
+use crate::tables::shapes::{ClassId, HostPort, ports_conflict};
+use crate::tables::taints::untolerated;
+use crate::tables::{add_times, machine_meets, take_times, times};
 use crate::topology::{Counts, Host};
 pub(crate) use budget::Budget;
 pub(crate) use opening::REASONS;
@@ -65,7 +66,7 @@ pub(crate) struct Solver<'p, 'a> {
     closed: FixedBitSet,
     closed_at: FixedBitSet,
     room: Vec<i64>,
-    /// Machines by room, as positions in [`crate::compile::machines::Machines::order`].
+    /// Machines by room, as positions in [`crate::tables::machines::Machines::order`].
     room_index: RoomIndex,
     ports: Vec<Vec<HostPort>>,
     /// By position.
@@ -74,12 +75,14 @@ pub(crate) struct Solver<'p, 'a> {
 
 impl<'p, 'a> Solver<'p, 'a> {
     pub(crate) fn new(problem: &'p Problem<'a>) -> Self {
-        let machines = &problem.machines;
+        let machines = &problem.tables.machines;
         let width = machines.width();
         let mut room_index = RoomIndex::default();
         if !machines.order.is_empty() {
-            room_index =
-                RoomIndex::new(problem.shapes.iter().map(|shape| &shape.requests[..]), width);
+            room_index = RoomIndex::new(
+                problem.tables.shapes.iter().map(|shape| &shape.requests[..]),
+                width,
+            );
             for (position, &machine) in machines.order.iter().enumerate() {
                 room_index
                     .insert(position, &machines.room()[machine * width..(machine + 1) * width]);
@@ -88,16 +91,19 @@ impl<'p, 'a> Solver<'p, 'a> {
         Self {
             problem,
             specs: MachineSpecs::default(),
-            limits: Limits::new(problem),
-            counts: Counts::new(problem),
+            limits: Limits::new(&problem.tables),
+            counts: Counts::new(&problem.topology()),
             claims: Vec::new(),
             opens_freely: false,
             is_close: false,
-            devices: devices::State::new(problem),
+            devices: problem
+                .devices
+                .as_deref()
+                .map(|devices| Box::new(devices::State::new(&problem.tables, devices))),
             budget: None,
             placed: Vec::new(),
             unplaced: Vec::new(),
-            closed: FixedBitSet::with_capacity(problem.snapshot.nodes.len()),
+            closed: FixedBitSet::with_capacity(problem.tables.snapshot.nodes.len()),
             closed_at: FixedBitSet::with_capacity(machines.order.len()),
             room: machines.room().to_vec(),
             room_index,
@@ -109,30 +115,32 @@ impl<'p, 'a> Solver<'p, 'a> {
     /// Places pods of a demand on existing machines, in the machines' order, as far as room and
     /// rules allow, and records them in `placed`.
     pub(crate) fn place_on_machines(&mut self, demand: &mut Demand, open: impl Fn(usize) -> bool) {
-        if self.problem.machines.order.is_empty() {
+        if self.problem.tables.machines.order.is_empty() {
             return;
         }
         let problem = self.problem;
-        let shape = &problem.shapes[demand.shape];
+        let shape = &problem.tables.shapes[demand.shape];
         let key = self.meet(shape.class, demand.variant);
         let query = self.room_index.query(&shape.requests);
-        let mut closed = self.counts.closed_hosts(problem, demand.shape, demand.dropped, false);
+        let mut closed =
+            self.counts.closed_hosts(&problem.topology(), demand.shape, demand.dropped, false);
         loop {
             // Each pod changes which domains its rules open for the next.
             let (specs, counts) = (&mut self.specs, &mut self.counts);
-            let domains = counts.open_positions(problem, specs, demand.shape, demand.dropped);
+            let domains =
+                counts.open_positions(&problem.topology(), specs, demand.shape, demand.dropped);
             let (mut from, mut progress) = (0, false);
             while demand.left() > 0
                 && let Some(position) = self.candidate(key, &query, domains.as_ref(), &closed, from)
             {
                 from = position + 1;
-                let machine = problem.machines.order[position];
+                let machine = problem.tables.machines.order[position];
                 let n = if open(machine) { self.fitting(machine, demand) } else { 0 };
                 if n > 0 {
                     self.put(machine, demand, n);
                     progress = true;
                     let host = Host::Machine(machine);
-                    if self.counts.closes(problem, demand.shape, demand.dropped, host) {
+                    if self.counts.closes(&problem.topology(), demand.shape, demand.dropped, host) {
                         closed.grow_and_insert(position);
                     }
                     if shape.has_claims {
@@ -169,7 +177,7 @@ impl<'p, 'a> Solver<'p, 'a> {
     /// Whether a machine but for one has room for a pod of a demand, whatever its rules say.
     pub(crate) fn has_room(&mut self, demand: &Demand, variant: usize, but: usize) -> bool {
         let problem = self.problem;
-        let shape = &problem.shapes[demand.shape];
+        let shape = &problem.tables.shapes[demand.shape];
         let key = self.meet(shape.class, variant);
         let query = self.room_index.query(&shape.requests);
         let mut sets = self.room_index.sets(&query);
@@ -177,8 +185,8 @@ impl<'p, 'a> Solver<'p, 'a> {
         let mut from = 0;
         while let Some(position) = first(&sets, &[&self.closed_at], from) {
             from = position + 1;
-            let machine = problem.machines.order[position];
-            if machine != but && crate::compile::fits(&shape.requests, self.room_of(machine)) {
+            let machine = problem.tables.machines.order[position];
+            if machine != but && crate::tables::fits(&shape.requests, self.room_of(machine)) {
                 return true;
             }
         }
@@ -188,7 +196,7 @@ impl<'p, 'a> Solver<'p, 'a> {
     /// The number of pods of a demand that a machine admits.
     fn fitting(&mut self, machine: usize, demand: &Demand) -> usize {
         let problem = self.problem;
-        let shape = &problem.shapes[demand.shape];
+        let shape = &problem.tables.shapes[demand.shape];
         let mut n = times(&shape.requests, self.room_of(machine)).min(demand.left());
         if n > 0 && !shape.ports.is_empty() {
             n = usize::from(!ports_conflict(&shape.ports, &self.ports[machine]));
@@ -196,7 +204,7 @@ impl<'p, 'a> Solver<'p, 'a> {
         if n > 0 && problem.rules.concern(demand.shape) {
             let (specs, counts) = (&mut self.specs, &mut self.counts);
             let (shape, dropped) = (demand.shape, demand.dropped);
-            n = n.min(counts.room_on_machine(problem, specs, shape, dropped, machine));
+            n = n.min(counts.room_on_machine(&problem.topology(), specs, shape, dropped, machine));
         }
         if n > 0 && shape.has_claims {
             n = usize::from(self.has_devices(machine, demand.pods[demand.next]));
@@ -208,7 +216,8 @@ impl<'p, 'a> Solver<'p, 'a> {
     /// there.
     pub(crate) fn has_devices(&mut self, machine: usize, pod: usize) -> bool {
         let problem = self.problem;
-        self.devices.as_mut().is_some_and(|devices| devices.search(problem, pod, machine))
+        let devices = self.devices.as_mut().zip(problem.devices.as_deref());
+        devices.is_some_and(|(left, table)| left.search(&problem.tables, table, pod, machine))
     }
 
     /// Puts pods of a demand on a machine.
@@ -217,14 +226,14 @@ impl<'p, 'a> Solver<'p, 'a> {
         self.take_devices(demand.shape);
         if self.problem.rules.concern(demand.shape) {
             let by = i32::try_from(n).unwrap_or(i32::MAX);
-            self.counts.add_on_machine(self.problem, demand.shape, machine, by);
+            self.counts.add_on_machine(&self.problem.topology(), demand.shape, machine, by);
         }
         self.placed.extend(demand.take(n).iter().map(|&pod| (pod, machine)));
     }
 
     /// Takes the devices that [`Self::has_devices`] found for a pod of a shape.
     pub(crate) fn take_devices(&mut self, shape: usize) {
-        if self.problem.shapes[shape].has_claims
+        if self.problem.tables.shapes[shape].has_claims
             && let Some(devices) = &mut self.devices
         {
             devices.take_proposal();
@@ -243,15 +252,15 @@ impl<'p, 'a> Solver<'p, 'a> {
 
     /// Whether a machine takes a class as far as labels and taints go.
     pub(crate) fn suits(&mut self, machine: usize, class: ClassId, variant: usize) -> bool {
-        let Some(position) = self.problem.machines.position(machine) else { return false };
+        let Some(position) = self.problem.tables.machines.position(machine) else { return false };
         let key = self.meet(class, variant);
         self.meets[&key][position]
     }
 
     /// Whether a machine takes a shape as far as labels, taints and ports go.
     pub(crate) fn takes(&mut self, machine: usize, shape: usize, variant: usize) -> bool {
-        let Some(position) = self.problem.machines.position(machine) else { return false };
-        let shape = &self.problem.shapes[shape];
+        let Some(position) = self.problem.tables.machines.position(machine) else { return false };
+        let shape = &self.problem.tables.shapes[shape];
         let key = self.meet(shape.class, variant);
         !self.closed[machine]
             && self.meets[&key][position]
@@ -260,13 +269,13 @@ impl<'p, 'a> Solver<'p, 'a> {
 
     fn machines_meeting(&self, class: ClassId, variant: usize) -> FixedBitSet {
         let problem = self.problem;
-        let class = &problem.classes[class];
-        let variant = class.variants.at(variant, &problem.symbols);
-        let mut set = FixedBitSet::with_capacity(problem.machines.order.len());
-        for (position, &machine) in problem.machines.order.iter().enumerate() {
-            let taints = &problem.snapshot.nodes[machine].taints;
+        let class = &problem.tables.classes[class];
+        let variant = class.variants.at(variant, &problem.tables.symbols);
+        let mut set = FixedBitSet::with_capacity(problem.tables.machines.order.len());
+        for (position, &machine) in problem.tables.machines.order.iter().enumerate() {
+            let taints = &problem.tables.snapshot.nodes[machine].taints;
             let meets = untolerated(taints, &class.tolerations, variant.preferred_taints).is_none()
-                && machine_meets(problem, machine, &variant.requirements);
+                && machine_meets(&problem.tables, machine, &variant.requirements);
             set.set(position, meets);
         }
         set
@@ -274,7 +283,7 @@ impl<'p, 'a> Solver<'p, 'a> {
 
     /// Subtracts requests from the free room of a machine.
     pub(crate) fn occupy(&mut self, machine: usize, shape: usize, n: usize) {
-        let shape = &self.problem.shapes[shape];
+        let shape = &self.problem.tables.shapes[shape];
         let n = i64::try_from(n).unwrap_or(i64::MAX);
         self.change_room(machine, &shape.requests, -n);
         self.ports[machine].extend(shape.ports.iter().cloned());
@@ -282,8 +291,8 @@ impl<'p, 'a> Solver<'p, 'a> {
 
     /// The same without an update of the index of machines by room, for callers that do not use it.
     pub(crate) fn occupy_unsorted(&mut self, machine: usize, shape: usize) {
-        let width = self.problem.machines.width();
-        let shape = &self.problem.shapes[shape];
+        let width = self.problem.tables.machines.width();
+        let shape = &self.problem.tables.shapes[shape];
         take_times(&mut self.room[machine * width..(machine + 1) * width], &shape.requests, 1);
         self.ports[machine].extend(shape.ports.iter().cloned());
     }
@@ -292,7 +301,7 @@ impl<'p, 'a> Solver<'p, 'a> {
     pub(crate) fn undo(&mut self, kept: usize) {
         for (pod, machine) in self.placed.split_off(kept) {
             let problem = self.problem;
-            let shape = &problem.shapes[problem.snapshot.pods[pod].shape.0 as usize];
+            let shape = &problem.tables.shapes[problem.tables.snapshot.pods[pod].shape.0 as usize];
             self.change_room(machine, &shape.requests, 1);
             for port in &shape.ports {
                 if let Some(at) = self.ports[machine].iter().rposition(|used| used == port) {
@@ -348,7 +357,7 @@ impl<'p, 'a> Solver<'p, 'a> {
 
     /// The resource with the largest shortage if no type of a spec holds a request.
     pub(crate) fn shortage(&self, spec: SpecId, requests: &[i64]) -> Exclusion {
-        crate::machine_specs::shortage(self.problem, &self.specs[spec], requests)
+        crate::machine_specs::shortage(&self.problem.tables, &self.specs[spec], requests)
     }
 
     /// The first key of which a set of types has fewer distinct values than `minValues`, with both
@@ -366,13 +375,13 @@ impl<'p, 'a> Solver<'p, 'a> {
     }
 
     pub(crate) fn room_of(&self, machine: usize) -> &[i64] {
-        let width = self.problem.machines.width();
+        let width = self.problem.tables.machines.width();
         &self.room[machine * width..(machine + 1) * width]
     }
 
     fn change_room(&mut self, machine: usize, requests: &[i64], n: i64) {
-        let width = self.problem.machines.width();
-        let position = self.problem.machines.position(machine);
+        let width = self.problem.tables.machines.width();
+        let position = self.problem.tables.machines.position(machine);
         let row = &mut self.room[machine * width..(machine + 1) * width];
         for (column, (amount, &more)) in row.iter_mut().zip(requests).enumerate() {
             let before = *amount;
@@ -385,7 +394,7 @@ impl<'p, 'a> Solver<'p, 'a> {
 }
 
 fn is_strict(problem: &Problem<'_>) -> bool {
-    problem.policy.min_values == crate::policy::MinValuesPolicy::Strict
+    problem.tables.policy.min_values == crate::policy::MinValuesPolicy::Strict
 }
 
 /// See [`Solver::keep_fitting`].
@@ -396,7 +405,7 @@ fn keep_fitting(
     used: &[i64],
     ports: &[HostPort],
 ) {
-    let template = &problem.templates[template];
+    let template = &problem.tables.templates[template];
     template.fitting.keep(types, used);
     if !ports.is_empty() {
         for kind in types.ones().collect::<Vec<_>>() {
@@ -415,7 +424,7 @@ fn lacking_values(
     if !spec.requirements.has_min_values() {
         return None;
     }
-    let table = &problem.catalogs[problem.templates[spec.template].catalog];
+    let table = &problem.tables.catalogs[problem.tables.templates[spec.template].catalog];
     spec.requirements.iter().find_map(|(key, set)| {
         let required = set.min_values()?;
         let found = distinct_values(problem, table, key, set, types);
@@ -431,18 +440,18 @@ pub(crate) fn holds(
     spec: &MachineSpec,
     shape: usize,
 ) -> bool {
-    let shape = &problem.shapes[shape];
+    let shape = &problem.tables.shapes[shape];
     let mut types = spec.types.clone();
     keep_fitting(problem, &mut types, spec.template, &shape.requests, &shape.ports);
     !types.is_clear()
-        && limits.restrict(problem, spec.template, &mut types).is_ok()
+        && limits.restrict(&problem.tables, spec.template, &mut types).is_ok()
         && !(is_strict(problem) && lacking_values(problem, spec, &types).is_some())
 }
 
 /// The number of values of a key that a set admits among types.
 pub(crate) fn distinct_values(
     problem: &Problem<'_>,
-    table: &crate::compile::types::TypeTable,
+    table: &crate::tables::types::TypeTable,
     key: crate::intern::Key,
     set: &crate::requirements::ValueSet,
     types: &FixedBitSet,
@@ -451,7 +460,7 @@ pub(crate) fn distinct_values(
         .ones()
         .filter_map(|kind| table.requirements[kind].get(key)?.listed())
         .flatten()
-        .filter(|&&value| set.has(value, &problem.symbols))
+        .filter(|&&value| set.has(value, &problem.tables.symbols))
         .collect();
     values.sort_unstable();
     values.dedup();

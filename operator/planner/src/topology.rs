@@ -29,22 +29,20 @@ use fixedbitset::FixedBitSet;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::compile::Problem;
-use crate::compile::shapes::ClassId;
 use crate::id_set::IdSet;
 use crate::intern::Key;
 use crate::machine_specs::{MachineSpecs, SpecId};
+use crate::tables::Tables;
+use crate::tables::shapes::ClassId;
 pub(crate) use choosing::DomainChoice;
 use counted::Conditions;
-pub(crate) use counted::Counted;
 #[cfg(test)]
 pub(crate) use counted::both_ways;
 pub(crate) use counts::Counts;
 #[cfg(test)]
 pub(crate) use counts::UNTOLD;
-pub(crate) use domains::{Domains, spec_values};
+pub(crate) use domains::Domains;
 pub(crate) use evenly::Evenly;
-pub(crate) use expected::Expected;
 use families::Family;
 pub(crate) use hosts::Host;
 
@@ -158,10 +156,18 @@ pub(crate) struct Rules {
     several_on_hosts: IdSet,
 }
 
+/// Rules with what they are judged by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Topology<'p, 'a> {
+    pub(crate) tables: &'p Tables<'a>,
+    pub(crate) rules: &'p Rules,
+    pub(crate) domains: &'p Domains,
+}
+
 impl Rules {
-    /// Notes what its rules ask of machines, where that is asked of many at once.
-    pub(crate) fn ask(problem: &mut Problem<'_>) {
-        problem.rules.conditions = Conditions::new(problem);
+    /// Notes what they ask of machines, where that is asked of many at once.
+    pub(crate) fn note_conditions(&mut self, tables: &Tables<'_>) {
+        self.conditions = Conditions::new(tables, self);
     }
 
     /// Whether some shape is counted by so many families that they are asked all at once.
@@ -225,7 +231,7 @@ impl Rules {
     /// are about: its pods were counted in no domain of that label.
     pub(crate) fn would_tell(
         &self,
-        problem: &Problem<'_>,
+        tables: &Tables<'_>,
         specs: &mut MachineSpecs,
         [from, to]: [SpecId; 2],
     ) -> bool {
@@ -236,8 +242,7 @@ impl Rules {
         let keys: SmallVec<[Key; 8]> =
             keys.filter(|key| self.about_key.contains_key(key)).collect();
         keys.into_iter().any(|key| {
-            specs.values(problem, from, key).is_empty()
-                && !specs.values(problem, to, key).is_empty()
+            specs.values(tables, from, key).is_empty() && !specs.values(tables, to, key).is_empty()
         })
     }
 
@@ -344,7 +349,7 @@ impl Rules {
     /// Among how many domains of a spec a shape's pods are spread.
     pub(crate) fn shares(
         &self,
-        problem: &Problem<'_>,
+        tables: &Tables<'_>,
         specs: &mut MachineSpecs,
         shape: usize,
         dropped: usize,
@@ -355,7 +360,7 @@ impl Rules {
             !group.host && rule.itself && matches!(group.kind, Kind::Spread { .. })
         });
         let domains =
-            spread.map(|rule| specs.values(problem, spec, self.groups[rule.group].key).len());
+            spread.map(|rule| specs.values(tables, spec, self.groups[rule.group].key).len());
         domains.max().unwrap_or(1).max(1)
     }
 

@@ -24,13 +24,13 @@ pub(crate) fn count(
     demands: &[Demand],
 ) -> BTreeMap<String, u32> {
     let waits = |pod: &Pod| pod.buffer.is_none() && pod.placement == Placement::Unschedulable;
-    let zone = problem.symbols.find_key(label::ZONE);
+    let zone = problem.tables.symbols.find_key(label::ZONE);
     // Of its own: which specs a plan makes first is not to depend on this.
     let mut specs = MachineSpecs::default();
     let mut counts = BTreeMap::new();
     for demand in demands {
         let n_waiting =
-            demand.pods.iter().filter(|&&pod| waits(&problem.snapshot.pods[pod])).count();
+            demand.pods.iter().filter(|&&pod| waits(&problem.tables.snapshot.pods[pod])).count();
         if n_waiting == 0 {
             continue;
         }
@@ -38,7 +38,7 @@ pub(crate) fn count(
             zone.and_then(|zone| zones(problem, (&mut *running, &mut specs), demand.shape, zone));
         let name = match zones.as_deref() {
             Some([]) => NO_ZONE,
-            Some(&[zone]) => problem.symbols.value_name(zone),
+            Some(&[zone]) => problem.tables.symbols.value_name(zone),
             Some(_) | None => ANY_ZONE,
         };
         *counts.entry(name.to_owned()).or_default() += u32::try_from(n_waiting).unwrap_or(u32::MAX);
@@ -53,12 +53,14 @@ fn zones(
     shape: usize,
     zone: Key,
 ) -> Option<Vec<Value>> {
-    let variants = &problem.classes[problem.shapes[shape].class].variants;
-    let required = variants.plain().map(|variant| variants.at(variant, &problem.symbols));
+    let variants = &problem.tables.classes[problem.tables.shapes[shape].class].variants;
+    let required = variants.plain().map(|variant| variants.at(variant, &problem.tables.symbols));
     let asked: FxHashSet<Option<ValueSet>> =
         required.map(|variant| variant.requirements.get(zone).cloned()).collect();
     let admits = |zone: &Value| {
-        asked.iter().any(|set| set.as_ref().is_none_or(|set| set.has(*zone, &problem.symbols)))
+        asked
+            .iter()
+            .any(|set| set.as_ref().is_none_or(|set| set.has(*zone, &problem.tables.symbols)))
     };
     let listed = || {
         let sets = asked.iter().map(|set| set.as_ref().and_then(ValueSet::listed));
@@ -80,6 +82,6 @@ fn left(
 ) -> Option<Vec<Value>> {
     let rules = problem.rules.about(shape, key);
     rules
-        .map(|rule| running.domains_left(problem, specs, rule))
+        .map(|rule| running.domains_left(&problem.topology(), specs, rule))
         .reduce(|left, also| left.into_iter().filter(|zone| also.contains(zone)).collect())
 }

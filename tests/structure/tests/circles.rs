@@ -8,9 +8,7 @@ use tenon_structure::{Modules, circles};
 /// Circles that are still there, by the folder of the crate and the parent of the modules; that of
 /// its top modules has no name. Whoever cuts one takes its modules out; nobody adds to it.
 const LEFT: &[(&str, &str, &[&str])] = &[
-    ("operator/planner", "", &["compile", "devices", "machine_specs", "topology"]),
     ("operator/planner", "check", &["places", "volumes"]),
-    ("operator/planner", "compile", &["daemons", "machines", "shapes", "types", "volumes"]),
     (
         "operator/planner",
         "disruption",

@@ -5,22 +5,21 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fixedbitset::FixedBitSet;
 
+use super::Table;
 use super::search::Pick;
 use super::state::{Spot, State};
 use super::usage::{TEMPLATE, Usage};
-use crate::compile::Problem;
 
 impl State {
     /// Restricts a planned machine (index into [`crate::solver::Solver::claims`]) to these types of
     /// a catalog.
     pub(crate) fn narrow(
         &mut self,
-        problem: &Problem<'_>,
+        table: &Table<'_>,
         at: usize,
         catalog: usize,
         types: &FixedBitSet,
     ) {
-        let Some(table) = problem.devices.as_deref() else { return };
         let of_type = &table.of_type[catalog];
         let stays = |profile: &Option<u32>| {
             profile.is_none_or(|profile| types.ones().any(|kind| of_type[kind] == profile))

@@ -6,21 +6,22 @@ use super::search::Pick;
 use super::state::{Spot, State};
 use super::usage::TEMPLATE;
 use super::{Table, profiles_of};
-use crate::compile::Problem;
 use crate::plan::{ChosenDevice, ClaimDevices, PlacedDevices};
 use crate::snapshot::NodePhase;
+use crate::tables::Tables;
+use crate::tables::machines::promised_types;
 
 impl State {
     /// The devices of pods on machines that exist.
     pub(crate) fn on_machines(
         &self,
-        problem: &Problem<'_>,
+        tables: &Tables<'_>,
+        table: &Table<'_>,
         pods: impl Iterator<Item = usize>,
     ) -> Vec<PlacedDevices> {
-        let Some(table) = problem.devices.as_deref() else { return Vec::new() };
         let mut placed: BTreeMap<(usize, Option<u32>), Vec<ClaimDevices>> = BTreeMap::new();
         for pod in pods {
-            for (claim, spot, profile, picks) in self.picks_for(problem, pod) {
+            for (claim, spot, profile, picks) in self.picks_for(tables, pod) {
                 if let Spot::Machine(machine) = spot {
                     let devices = table.describe(claim, profile, picks);
                     placed.entry((machine, profile)).or_default().push(devices);
@@ -30,9 +31,9 @@ impl State {
         placed
             .into_iter()
             .map(|((machine, profile), claims)| {
-                let instance_types = profile.map(|it| types_of(problem, table, machine, it));
+                let instance_types = profile.map(|it| types_of(tables, table, machine, it));
                 PlacedDevices {
-                    machine: Some(problem.snapshot.nodes[machine].key.clone()),
+                    machine: Some(tables.snapshot.nodes[machine].key.clone()),
                     instance_types: instance_types.unwrap_or_default(),
                     claims: sorted(claims),
                 }
@@ -44,15 +45,15 @@ impl State {
     /// carries.
     pub(crate) fn on_launch(
         &self,
-        problem: &Problem<'_>,
+        tables: &Tables<'_>,
+        table: &Table<'_>,
         pods: &[usize],
         catalog: usize,
         types: &[usize],
     ) -> Vec<PlacedDevices> {
-        let Some(table) = problem.devices.as_deref() else { return Vec::new() };
         let mut placed: BTreeMap<u32, Vec<ClaimDevices>> = BTreeMap::new();
         for &pod in pods {
-            for (claim, spot, profile, picks) in self.picks_for(problem, pod) {
+            for (claim, spot, profile, picks) in self.picks_for(tables, pod) {
                 if let (Spot::Claim(_), Some(profile)) = (spot, profile) {
                     let devices = table.describe(claim, Some(profile), picks);
                     placed.entry(profile).or_default().push(devices);
@@ -63,7 +64,7 @@ impl State {
             .into_iter()
             .map(|(profile, claims)| {
                 let types = types.iter().filter(|&&it| table.of_type[catalog][it] == profile);
-                let names = &problem.catalogs[catalog].names;
+                let names = &tables.catalogs[catalog].names;
                 let mut instance_types: Vec<_> = types.map(|&it| names[it].clone()).collect();
                 instance_types.sort_unstable();
                 PlacedDevices { machine: None, instance_types, claims: sorted(claims) }
@@ -76,10 +77,10 @@ impl State {
 
     fn picks_for<'s>(
         &'s self,
-        problem: &'s Problem<'_>,
+        tables: &'s Tables<'_>,
         pod: usize,
     ) -> impl Iterator<Item = (u32, Spot, Option<u32>, &'s [Pick])> {
-        let claims = problem.snapshot.pods[pod].claims.iter();
+        let claims = tables.snapshot.pods[pod].claims.iter();
         let seats = claims.filter_map(|&claim| Some((claim, self.seats.get(&claim)?)));
         seats.filter(move |(_, seat)| seat.pod == pod).flat_map(|(claim, seat)| {
             let spot = seat.spot;
@@ -136,19 +137,22 @@ fn sorted(mut claims: Vec<ClaimDevices>) -> Vec<ClaimDevices> {
 }
 
 /// The instance types with a profile that a machine is or may become.
-fn types_of(problem: &Problem<'_>, table: &Table<'_>, machine: usize, profile: u32) -> Vec<String> {
-    let node = &problem.snapshot.nodes[machine];
+fn types_of(tables: &Tables<'_>, table: &Table<'_>, machine: usize, profile: u32) -> Vec<String> {
+    let node = &tables.snapshot.nodes[machine];
     let pool = node.claim.as_ref().and_then(|claim| claim.node_pool.as_ref());
-    let pool = pool.and_then(|pool| problem.snapshot.node_pools.iter().find(|p| p.name == *pool));
+    let pool = pool.and_then(|pool| tables.snapshot.node_pools.iter().find(|p| p.name == *pool));
     let Some(catalog) = pool.and_then(|pool| pool.catalog).map(|id| id.0 as usize) else {
         return Vec::new();
     };
-    debug_assert!(profiles_of(problem, machine).contains(&Some(profile)), "a profile of its own");
+    debug_assert!(
+        profiles_of(tables, table, machine).contains(&Some(profile)),
+        "a profile of its own"
+    );
     if node.phase != NodePhase::Pending {
         let name = node.labels.get(crate::label::INSTANCE_TYPE);
         return name.cloned().into_iter().collect();
     }
-    let types = crate::compile::machines::promised_types(problem, machine, catalog);
+    let types = promised_types(tables, machine, catalog);
     let types = types.ones().filter(|&kind| table.of_type[catalog][kind] == profile);
-    types.map(|kind| problem.catalogs[catalog].names[kind].clone()).collect()
+    types.map(|kind| tables.catalogs[catalog].names[kind].clone()).collect()
 }

@@ -6,11 +6,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::search::{Deadlock, Item, Pick, Search, Side, Site, Stock};
 use super::usage::{TEMPLATE, Usage};
 use super::{Table, profiles_of};
-use crate::compile::{Problem, machine_meets};
 use crate::machine_specs::{MachineSpecs, SpecId};
 use crate::plan::Exclusion;
 use crate::requirements::Requirements;
 use crate::snapshot::{ClaimSpec, Placement};
+use crate::tables::{Tables, machine_meets};
 
 /// A machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -64,27 +64,30 @@ pub(crate) struct Proposal {
 }
 
 impl State {
-    /// The state before any decision; `None` if claims are not planned for.
-    pub(crate) fn new(problem: &Problem<'_>) -> Option<Box<Self>> {
-        let table = problem.devices.as_deref()?;
+    /// The state before any decision.
+    pub(crate) fn new(tables: &Tables<'_>, table: &Table<'_>) -> Self {
         let mut state = Self { used: table.allocated.clone(), ..Self::default() };
-        let pods = problem.snapshot.pods.iter().enumerate();
+        let pods = tables.snapshot.pods.iter().enumerate();
         let leaving = pods.filter(|(_, pod)| match pod.placement {
             Placement::Bound(node) => {
-                problem.snapshot.nodes[node.0 as usize].deleting && pod.is_currently_reschedulable()
+                tables.snapshot.nodes[node.0 as usize].deleting && pod.is_currently_reschedulable()
             }
             _ => false,
         });
-        state.release(problem, leaving.map(|(index, _)| index));
-        Some(Box::new(state))
+        state.release(tables, table, leaving.map(|(index, _)| index));
+        state
     }
 
     /// Frees the claims that are reserved for nobody but pods that move.
-    pub(crate) fn release(&mut self, problem: &Problem<'_>, pods: impl Iterator<Item = usize>) {
-        let Some(table) = problem.devices.as_deref() else { return };
+    pub(crate) fn release(
+        &mut self,
+        tables: &Tables<'_>,
+        table: &Table<'_>,
+        pods: impl Iterator<Item = usize>,
+    ) {
         let pods: Vec<usize> = pods.collect();
         self.leaving.extend(&pods);
-        for &claim in pods.iter().flat_map(|&pod| &problem.snapshot.pods[pod].claims) {
+        for &claim in pods.iter().flat_map(|&pod| &tables.snapshot.pods[pod].claims) {
             let source = &table.source.claims[claim as usize];
             let Some(allocation) = &source.allocation else { continue };
             let moves = |uid: &String| {
@@ -127,8 +130,14 @@ impl State {
 
     /// Looks for devices for a pod on a machine that exists. What it finds is taken by
     /// [`Self::take_proposal`].
-    pub(crate) fn search(&mut self, problem: &Problem<'_>, pod: usize, machine: usize) -> bool {
-        self.proposal = self.on_machine(problem, pod, machine).ok();
+    pub(crate) fn search(
+        &mut self,
+        tables: &Tables<'_>,
+        table: &Table<'_>,
+        pod: usize,
+        machine: usize,
+    ) -> bool {
+        self.proposal = self.on_machine(tables, table, pod, machine).ok();
         self.proposal.is_some()
     }
 
@@ -141,16 +150,16 @@ impl State {
 
     fn on_machine(
         &mut self,
-        problem: &Problem<'_>,
+        tables: &Tables<'_>,
+        table: &Table<'_>,
         pod: usize,
         machine: usize,
     ) -> Result<Proposal, Option<Deadlock>> {
-        let table = problem.devices.as_deref().ok_or(None)?;
         let spot = Spot::Machine(machine);
-        let node = &problem.snapshot.nodes[machine];
-        let meets = |reach: u32| machine_meets(problem, machine, &table.reaches[reach as usize]);
+        let node = &tables.snapshot.nodes[machine];
+        let meets = |reach: u32| machine_meets(tables, machine, &table.reaches[reach as usize]);
         let mut claims = Vec::new();
-        for &claim in &problem.snapshot.pods[pod].claims {
+        for &claim in &tables.snapshot.pods[pod].claims {
             let reached = if let Some(seat) = self.seats.get(&claim) {
                 seat.spot == Some(spot)
                     || (seat.spot.is_some()
@@ -160,7 +169,7 @@ impl State {
                 let terms = &table.terms[claim as usize];
                 let met = |(name, terms): &(Option<&str>, _)| {
                     name.is_none_or(|name| node.name.as_deref() == Some(name))
-                        && machine_meets(problem, machine, terms)
+                        && machine_meets(tables, machine, terms)
                 };
                 terms.is_empty() || terms.iter().any(met)
             } else {
@@ -171,12 +180,13 @@ impl State {
                 return Err(None);
             }
         }
-        let fresh = key(problem, pod, spot, None, &claims);
+        let fresh = key(tables, pod, spot, None, &claims);
         if let Some(known) = fresh.and_then(|key| self.failed.get(&key)) {
             return Err(Some(*known));
         }
         let claim_specs: Vec<&ClaimSpec> = claims.iter().map(|&claim| table.spec(claim)).collect();
-        let profiles = if claims.is_empty() { Vec::new() } else { profiles_of(problem, machine) };
+        let profiles =
+            if claims.is_empty() { Vec::new() } else { profiles_of(tables, table, machine) };
         if profiles.is_empty() && !claims.is_empty() {
             return Err(None);
         }
@@ -219,17 +229,16 @@ impl State {
     /// have them. Answers the spec with which it reaches them, and these types.
     pub(crate) fn on_claim(
         &mut self,
-        problem: &Problem<'_>,
+        tables: &Tables<'_>,
+        table: &Table<'_>,
         specs: &mut MachineSpecs,
         (pod, at): (usize, usize),
         mut spec: SpecId,
         types: &FixedBitSet,
     ) -> Result<(SpecId, FixedBitSet, Proposal), Exclusion> {
-        let virtual_pod = || Exclusion::Pod("its resource claims are not there".to_owned());
-        let table = problem.devices.as_deref().ok_or_else(virtual_pod)?;
         let spot = Spot::Claim(at);
         let mut claims = Vec::new();
-        for &claim in &problem.snapshot.pods[pod].claims {
+        for &claim in &tables.snapshot.pods[pod].claims {
             let elsewhere = || Exclusion::ClaimElsewhere {
                 claim: table.source.claims[claim as usize].name.clone(),
             };
@@ -240,7 +249,7 @@ impl State {
                     }
                     for &reach in &seat.reaches {
                         let terms = &table.reaches[reach as usize];
-                        spec = specs.narrow(problem, spec, terms).map_err(|_| elsewhere())?;
+                        spec = specs.narrow(tables, spec, terms).map_err(|_| elsewhere())?;
                     }
                 }
             } else if self.is_allocated(table, claim) {
@@ -248,7 +257,7 @@ impl State {
                 if !terms.is_empty() {
                     let anywhere = terms.iter().filter(|(name, _)| name.is_none());
                     let mut narrowed =
-                        anywhere.filter_map(|(_, terms)| specs.narrow(problem, spec, terms).ok());
+                        anywhere.filter_map(|(_, terms)| specs.narrow(tables, spec, terms).ok());
                     spec = narrowed.next().ok_or_else(elsewhere)?;
                 }
             } else {
@@ -257,11 +266,11 @@ impl State {
         }
         let mut types = types.clone();
         types.intersect_with(&specs[spec].types);
-        let catalog = problem.templates[specs[spec].template].catalog;
+        let catalog = tables.templates[specs[spec].template].catalog;
         let of_type = &table.of_type[catalog];
         let mut by_profile = Vec::new();
         if !claims.is_empty() {
-            let fresh = key(problem, pod, spot, Some(spec), &claims);
+            let fresh = key(tables, pod, spot, Some(spec), &claims);
             let claim_specs: Vec<&ClaimSpec> =
                 claims.iter().map(|&claim| table.spec(claim)).collect();
             let known = fresh.and_then(|key| self.failed.get(&key).copied());
@@ -279,11 +288,11 @@ impl State {
                 let mut narrow = |spec, reach: u32, side| {
                     let terms = &table.reaches[reach as usize];
                     match side {
-                        Side::Inside => specs.narrow(problem, spec, terms).ok(),
+                        Side::Inside => specs.narrow(tables, spec, terms).ok(),
                         Side::Outside => terms.iter().find_map(|(key, values)| {
                             let mut other = Requirements::default();
                             other.replace(key, values.complement()?);
-                            specs.narrow(problem, spec, &other).ok()
+                            specs.narrow(tables, spec, &other).ok()
                         }),
                     }
                 };
@@ -315,7 +324,7 @@ impl State {
                 if let Some(key) = fresh {
                     self.failed.insert(key, deadlock);
                 }
-                let names = &problem.catalogs[catalog].names;
+                let names = &tables.catalogs[catalog].names;
                 return Err(table.exclusion(&claims, deadlock, names.get(kind).cloned()));
             }
         }
@@ -433,12 +442,12 @@ impl Table<'_> {
 
 /// What a failure is remembered by: only pods whose claims all need devices are alike.
 fn key(
-    problem: &Problem<'_>,
+    tables: &Tables<'_>,
     pod: usize,
     spot: Spot,
     spec: Option<SpecId>,
     claims: &[u32],
 ) -> Option<(Spot, u32, Option<SpecId>)> {
-    let pod = &problem.snapshot.pods[pod];
+    let pod = &tables.snapshot.pods[pod];
     (pod.claims.len() == claims.len()).then_some((spot, pod.shape.0, spec))
 }

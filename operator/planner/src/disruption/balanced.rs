@@ -20,7 +20,7 @@ pub(super) struct Totals {
 
 impl Totals {
     pub(super) fn new(problem: &Problem<'_>, candidates: &[Node]) -> Self {
-        let snapshot = problem.snapshot;
+        let snapshot = problem.tables.snapshot;
         let mut pools = vec![(0.0, 0.0); snapshot.node_pools.len()];
         let mut costs = vec![0.0; snapshot.nodes.len()];
         let mut known = candidates.iter().peekable();
@@ -29,7 +29,7 @@ impl Totals {
             let Some(pool) = pool_of(snapshot, index) else { continue };
             costs[index] = candidate.map_or_else(
                 || {
-                    let pods = problem.pods_on[index].iter().map(|&pod| &snapshot.pods[pod]);
+                    let pods = problem.tables.pods_on[index].iter().map(|&pod| &snapshot.pods[pod]);
                     reschedule_cost(pods.filter(|pod| !pod.daemon))
                 },
                 |candidate| candidate.cost,
@@ -99,11 +99,11 @@ impl Totals {
                 if all > 0.0 { own().map(|node| price(node)).sum::<f64>() / all } else { 0.0 };
             let disruption = own().map(|node| node.cost).sum();
             let (total_price, total_disruption) = self.pools[pool];
-            let name = &problem.snapshot.node_pools[pool].name;
+            let name = &problem.tables.snapshot.node_pools[pool].name;
             score(name, savings * share, total_price, disruption, total_disruption)
         };
         let is_balanced = |&pool: &usize| {
-            let disruption = &problem.snapshot.node_pools[pool].disruption;
+            let disruption = &problem.tables.snapshot.node_pools[pool].disruption;
             disruption.consolidation_policy == ConsolidationPolicy::Balanced
         };
         pools.into_iter().filter(is_balanced).map(of_pool).collect()

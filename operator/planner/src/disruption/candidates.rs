@@ -58,13 +58,13 @@ impl Node {
 
 /// The nodes that may go, by index, as far as they themselves are concerned.
 pub(super) fn find(problem: &Problem<'_>, now: Timestamp) -> Vec<Node> {
-    let nodes = 0..problem.snapshot.nodes.len();
+    let nodes = 0..problem.tables.snapshot.nodes.len();
     nodes.filter_map(|index| examine(problem, now, index).ok()).collect()
 }
 
 /// Of the other nodes why they stay.
 pub(super) fn stays(pass: &Pass<'_, '_>) -> Vec<(usize, StayReason)> {
-    let nodes = 0..pass.problem.snapshot.nodes.len();
+    let nodes = 0..pass.problem.tables.snapshot.nodes.len();
     let stay = |index| match examine(pass.problem, pass.now, index) {
         Ok(_) if pass.receiving[index] => Some((index, StayReason::Nominated)),
         Ok(_) => None,
@@ -79,7 +79,7 @@ pub(super) fn examine(
     now: Timestamp,
     index: usize,
 ) -> Result<Node, StayReason> {
-    let snapshot = problem.snapshot;
+    let snapshot = problem.tables.snapshot;
     let node = &snapshot.nodes[index];
     if node.claim.is_none() {
         return Err(StayReason::NotManaged);
@@ -112,7 +112,7 @@ pub(super) fn examine_sick(
     now: Timestamp,
     index: usize,
 ) -> Result<Node, StayReason> {
-    let node = &problem.snapshot.nodes[index];
+    let node = &problem.tables.snapshot.nodes[index];
     let Some(claim) = &node.claim else { return Err(StayReason::NotManaged) };
     if claim.node_pool.is_none() {
         return Err(StayReason::RepairNeedsNodePool);
@@ -145,14 +145,14 @@ fn refused(node: &snapshot::Node, now: Timestamp) -> Option<StayReason> {
 
 /// What a node's going would mean, if its pool is known.
 fn weigh(problem: &Problem<'_>, index: usize) -> Result<Node, StayReason> {
-    let snapshot = problem.snapshot;
+    let snapshot = problem.tables.snapshot;
     let node = &snapshot.nodes[index];
     let name = node.claim.as_ref().and_then(|claim| claim.node_pool.as_deref());
     let pool = name.and_then(|name| {
         snapshot.node_pools.iter().position(|pool| pool.name == name && pool.catalog.is_some())
     });
     let Some(pool) = pool else { return Err(StayReason::NotManaged) };
-    let on_it = || problem.pods_on[index].iter().map(|&pod| &snapshot.pods[pod]);
+    let on_it = || problem.tables.pods_on[index].iter().map(|&pod| &snapshot.pods[pod]);
     let blocked = on_it().filter(|pod| !pod.terminating).find_map(|pod| match &pod.eviction {
         Eviction::DoNotDisrupt => Some(StayReason::PodDoNotDisrupt(pod_ref(pod))),
         Eviction::BlockedByPdb(budget) | Eviction::FullyBlockedByPdb(budget) if !pod.mirror => {
@@ -160,7 +160,7 @@ fn weigh(problem: &Problem<'_>, index: usize) -> Result<Node, StayReason> {
         }
         _ => None,
     });
-    let pods: Vec<_> = problem.pods_on[index]
+    let pods: Vec<_> = problem.tables.pods_on[index]
         .iter()
         .copied()
         .filter(|&pod| snapshot.pods[pod].is_reschedulable())
@@ -189,16 +189,16 @@ pub(super) fn by_savings<'n>(nodes: impl Iterator<Item = &'n Node>) -> Vec<&'n N
 /// nodes that have least to gain from going, so that what is left over gathers where most can be
 /// saved. Machines that will be replaced for drift come late, those that are still starting last.
 pub(super) fn receivers(problem: &Problem<'_>, nodes: &[Node]) -> Vec<usize> {
-    let mut ratio = vec![-1.0; problem.snapshot.nodes.len()];
+    let mut ratio = vec![-1.0; problem.tables.snapshot.nodes.len()];
     for node in nodes {
         ratio[node.index] = node.savings_ratio();
     }
     let rank = |machine: usize| {
-        let node = &problem.snapshot.nodes[machine];
+        let node = &problem.tables.snapshot.nodes[machine];
         let drifted = node.claim.as_ref().is_some_and(|claim| claim.drifted.is_some());
         (node.phase != NodePhase::Initialized, drifted)
     };
-    let mut order = problem.machines.order.clone();
+    let mut order = problem.tables.machines.order.clone();
     order.sort_by(|&a, &b| {
         rank(a).cmp(&rank(b)).then(ratio[a].total_cmp(&ratio[b])).then(a.cmp(&b))
     });

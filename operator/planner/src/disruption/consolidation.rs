@@ -79,7 +79,7 @@ pub(super) fn plan(
     if eligible.is_empty() {
         return;
     }
-    let key = |node: &Node| pass.problem.snapshot.nodes[node.index].key.as_str();
+    let key = |node: &Node| pass.problem.tables.snapshot.nodes[node.index].key.as_str();
     if let Some(resume) = resume {
         let from = eligible.partition_point(|node| key(node) < resume.node.as_str());
         eligible.rotate_left(from);
@@ -162,7 +162,7 @@ pub(super) fn interleaved<'n>(nodes: &[&'n Node]) -> Vec<&'n Node> {
 
 fn eligibility(pass: &Pass<'_, '_>, node: &Node) -> Result<(), StayReason> {
     permitted(pass, node)?;
-    pass.budgets.allow(pass.problem.snapshot, &[node], DisruptionReason::Underutilized)?;
+    pass.budgets.allow(pass.problem.tables.snapshot, &[node], DisruptionReason::Underutilized)?;
     // No move saves more than the whole node.
     let most = node.price.unwrap_or_default().as_usd();
     pass.totals.approve(pass.problem, &[node], most).map_err(StayReason::ScoresTooLow)
@@ -170,7 +170,7 @@ fn eligibility(pass: &Pass<'_, '_>, node: &Node) -> Result<(), StayReason> {
 
 /// Whether a node may go because its pods can run for less.
 pub(super) fn permitted(pass: &Pass<'_, '_>, node: &Node) -> Result<(), StayReason> {
-    let snapshot = pass.problem.snapshot;
+    let snapshot = pass.problem.tables.snapshot;
     let source = &snapshot.nodes[node.index];
     let claim = source.claim.as_ref().expect("candidates have a claim");
     let pool = &snapshot.node_pools[node.pool];
@@ -211,7 +211,7 @@ pub(super) fn consolidate(
             return Err(StayReason::Nominated);
         }
     }
-    pass.budgets.allow(pass.problem.snapshot, nodes, DisruptionReason::Underutilized)?;
+    pass.budgets.allow(pass.problem.tables.snapshot, nodes, DisruptionReason::Underutilized)?;
     let (moves, replacements) = attempt(pass, nodes, aim)?;
     let method = match nodes {
         [_] => Method::SingleNodeConsolidation,
@@ -270,5 +270,5 @@ fn launches(
 #[expect(clippy::cast_possible_truncation, reason = "a cost per pod of 10 at most")]
 pub(super) fn eviction_price(pass: &Pass<'_, '_>, nodes: &[&Node]) -> i64 {
     let cost: f64 = nodes.iter().map(|node| node.eviction_cost()).sum();
-    (cost * pass.problem.policy.eviction_price.0 as f64).round() as i64
+    (cost * pass.problem.tables.policy.eviction_price.0 as f64).round() as i64
 }

@@ -70,7 +70,7 @@ pub fn deletion_costs(
     let problem = Problem::new(snapshot, policy);
     let Ranks { going, ranked, unranked } = Ranks::of(&problem, now);
     let change = |node: usize, value: Option<i32>| {
-        let pods = problem.pods_on[node].iter().map(|&pod| &snapshot.pods[pod]);
+        let pods = problem.tables.pods_on[node].iter().map(|&pod| &snapshot.pods[pod]);
         let changing =
             pods.filter(|pod| pod.owner == Owner::ReplicaSet && present(pod).differs_from(value));
         let mut pods: Vec<PodRef> = changing.map(pod_ref).collect();
@@ -98,7 +98,7 @@ struct Ranks {
 
 impl Ranks {
     fn of(problem: &Problem<'_>, now: Timestamp) -> Self {
-        let snapshot = problem.snapshot;
+        let snapshot = problem.tables.snapshot;
         let mut ranks = Self::default();
         let mut candidates: Vec<Node> = Vec::new();
         for (index, node) in snapshot.nodes.iter().enumerate() {
@@ -140,7 +140,7 @@ impl Ranks {
 
 /// Static pools replace what has drifted; their nodes are like others.
 fn is_drifted(problem: &Problem<'_>, node: &Node) -> bool {
-    let snapshot = problem.snapshot;
+    let snapshot = problem.tables.snapshot;
     let claim = snapshot.nodes[node.index].claim.as_ref();
     let drifted = claim.is_some_and(|claim| claim.drifted.is_some());
     drifted && snapshot.node_pools[node.pool].replicas.is_none()
@@ -149,14 +149,14 @@ fn is_drifted(problem: &Problem<'_>, node: &Node) -> bool {
 /// Whether nothing holds the node: no pod that must stay or that nobody would bring back, a price,
 /// and a reason to go some time.
 fn may_be_ranked(problem: &Problem<'_>, node: &Node) -> bool {
-    let snapshot = problem.snapshot;
+    let snapshot = problem.tables.snapshot;
     let pins = |&pod: &usize| {
         let pod = &snapshot.pods[pod];
         *pod.namespace != *"kube-system" && pod.owner == Owner::Other && !pod.daemon
     };
     let after = snapshot.node_pools[node.pool].disruption.consolidate_after;
     node.blocked.is_none()
-        && !problem.pods_on[node.index].iter().any(pins)
+        && !problem.tables.pods_on[node.index].iter().any(pins)
         && node.price.is_some()
         && (after.is_some() || is_drifted(problem, node))
 }

@@ -18,17 +18,17 @@ pub(super) fn plan(
     let mut drifted: Vec<_> = nodes
         .iter()
         .filter_map(|node| {
-            let claim = pass.problem.snapshot.nodes[node.index].claim.as_ref()?;
+            let claim = pass.problem.tables.snapshot.nodes[node.index].claim.as_ref()?;
             let (_, since) = claim.drifted.as_ref()?;
             // Static pools replace their nodes one for one.
-            if pass.problem.snapshot.node_pools[node.pool].replicas.is_some() {
+            if pass.problem.tables.snapshot.node_pools[node.pool].replicas.is_some() {
                 return None;
             }
             Some((!node.pods.is_empty(), *since, node))
         })
         .collect();
     drifted.sort_by_key(|&(has_pods, since, node)| (has_pods, since, node.index));
-    let snapshot = pass.problem.snapshot;
+    let snapshot = pass.problem.tables.snapshot;
     let came_to = resume.and_then(|resume| {
         drifted.iter().position(|(_, _, node)| snapshot.nodes[node.index].key == resume.node)
     });
@@ -50,7 +50,7 @@ pub(super) fn plan(
 
 /// Whether a node may go for having drifted.
 pub(super) fn permitted(pass: &Pass<'_, '_>, node: &Node) -> Result<(), StayReason> {
-    let snapshot = pass.problem.snapshot;
+    let snapshot = pass.problem.tables.snapshot;
     let claim = snapshot.nodes[node.index].claim.as_ref().expect("candidates have a claim");
     match &node.blocked {
         Some(blocked) if !claim.has_termination_grace_period => Err(blocked.clone()),
@@ -64,6 +64,6 @@ pub(super) fn permitted(pass: &Pass<'_, '_>, node: &Node) -> Result<(), StayReas
 
 fn replace(pass: &mut Pass<'_, '_>, node: &Node) -> Result<(), StayReason> {
     permitted(pass, node)?;
-    pass.budgets.allow(pass.problem.snapshot, &[node], DisruptionReason::Drifted)?;
+    pass.budgets.allow(pass.problem.tables.snapshot, &[node], DisruptionReason::Drifted)?;
     terminate_first::replace(pass, node, Search::DRIFT, DisruptionReason::Drifted, Method::Drift)
 }

@@ -7,7 +7,7 @@ use crate::snapshot::DisruptionReason;
 
 pub(super) fn plan(pass: &mut Pass<'_, '_>, nodes: &[Node]) {
     for node in by_savings(nodes.iter().filter(|node| node.is_empty())) {
-        let snapshot = pass.problem.snapshot;
+        let snapshot = pass.problem.tables.snapshot;
         let allowed = || pass.budgets.allow(snapshot, &[node], DisruptionReason::Empty);
         if let Err(stay) = permitted(pass, node).and_then(|()| allowed()) {
             pass.stay(node.index, stay);
@@ -20,7 +20,7 @@ pub(super) fn plan(pass: &mut Pass<'_, '_>, nodes: &[Node]) {
 
 /// Whether an empty node may go for being empty.
 pub(super) fn permitted(pass: &Pass<'_, '_>, node: &Node) -> Result<(), StayReason> {
-    let snapshot = pass.problem.snapshot;
+    let snapshot = pass.problem.tables.snapshot;
     let pool = &snapshot.node_pools[node.pool];
     let claim = snapshot.nodes[node.index].claim.as_ref().expect("candidates have a claim");
     if let Some(blocked) = &node.blocked {

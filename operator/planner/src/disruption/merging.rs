@@ -42,7 +42,7 @@ fn window<'n>(pass: &Pass<'_, '_>, sorted: &[&'n Node], from: usize) -> (Vec<&'n
         }
         let stays = pass.is_going(node) || pass.receiving[node.index];
         let refusal =
-            || budgets.refusal(pass.problem.snapshot, node, DisruptionReason::Underutilized);
+            || budgets.refusal(pass.problem.tables.snapshot, node, DisruptionReason::Underutilized);
         if !stays && refusal().is_none() {
             budgets.take(node);
             window.push(*node);
@@ -70,7 +70,7 @@ fn merge<'n>(
 /// those first that may save most.
 fn promising(pass: &mut Pass<'_, '_>, nodes: &[&Node]) -> Vec<usize> {
     let problem = pass.problem;
-    let mut need = vec![0; problem.columns.len()];
+    let mut need = vec![0; problem.tables.columns.len()];
     let (mut price, mut evictions) = (0, 0);
     let mut lengths = Vec::new();
     for (index, node) in nodes.iter().enumerate() {
@@ -79,8 +79,8 @@ fn promising(pass: &mut Pass<'_, '_>, nodes: &[&Node]) -> Vec<usize> {
         let (demands, _) = crate::demands::demands_of(problem, node.pods.iter().copied());
         for demand in &demands {
             if fits_nowhere(pass, demand, node.index) {
-                let requests = &problem.shapes[demand.shape].requests;
-                crate::compile::add_times(&mut need, requests, demand.pods.len());
+                let requests = &problem.tables.shapes[demand.shape].requests;
+                crate::tables::add_times(&mut need, requests, demand.pods.len());
             }
         }
         let Some(cheapest) = pass.price_floor.holding(&need) else { break };
@@ -96,6 +96,6 @@ fn promising(pass: &mut Pass<'_, '_>, nodes: &[&Node]) -> Vec<usize> {
 /// Whether no other machine has room for even one pod of a demand.
 fn fits_nowhere(pass: &mut Pass<'_, '_>, demand: &Demand, machine: usize) -> bool {
     let problem = pass.problem;
-    let variants = problem.classes[problem.shapes[demand.shape].class].variants.len();
+    let variants = problem.tables.classes[problem.tables.shapes[demand.shape].class].variants.len();
     !(0..variants).any(|variant| pass.solver.has_room(demand, variant, machine))
 }

@@ -6,8 +6,8 @@ use crate::snapshot::Snapshot;
 impl Pass<'_, '_> {
     /// What share of all CPU and memory a pod asks for, in billionths of each.
     pub(super) fn size(&self, pod: usize) -> u64 {
-        let shape = self.problem.snapshot.pods[pod].shape.0 as usize;
-        let requests = &self.problem.shapes[shape].requests;
+        let shape = self.problem.tables.snapshot.pods[pod].shape.0 as usize;
+        let requests = &self.problem.tables.shapes[shape].requests;
         let share = |amount: i64, all: i64| {
             i128::from(amount.max(0)) * 1_000_000_000 / i128::from(all.max(1))
         };
@@ -16,7 +16,7 @@ impl Pass<'_, '_> {
     }
 
     pub(super) fn size_class(&self, pod: usize) -> u32 {
-        let snapshot = self.problem.snapshot;
+        let snapshot = self.problem.tables.snapshot;
         size_class(&snapshot.shapes[snapshot.pods[pod].shape.0 as usize].requests)
     }
 }

@@ -15,11 +15,13 @@ impl PriceFloor {
     pub(super) fn new(solver: &mut Solver<'_, '_>) -> Self {
         let problem = solver.problem;
         let mut all: Vec<(i64, &[i64])> = Vec::new();
-        for (index, template) in problem.templates.iter().enumerate() {
-            let base = solver.specs.base(problem, index);
+        for (index, template) in problem.tables.templates.iter().enumerate() {
+            let base = solver.specs.base(&problem.tables, index);
             let spec = &solver.specs[base];
             all.extend(
-                spec.frontier(problem).iter().map(|&kind| (spec.price(kind), template.net(kind))),
+                spec.frontier(&problem.tables)
+                    .iter()
+                    .map(|&kind| (spec.price(kind), template.net(kind))),
             );
         }
         all.sort_unstable();

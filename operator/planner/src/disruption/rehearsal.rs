@@ -21,12 +21,12 @@ use super::candidates::Node;
 use super::consolidation::{Aim, consolidate};
 use super::small_wave::is_well_filled;
 use crate::arrival_order::shuffle;
-use crate::compile::shapes::ClassId;
-use crate::compile::{fits, take_times};
 use crate::machine_specs::{MachineSpecs, SpecId};
 use crate::plan::StayReason;
 use crate::resources::Resources;
 use crate::solver::Solver;
+use crate::tables::shapes::ClassId;
+use crate::tables::{fits, take_times};
 use crate::topology::{Counts, Host};
 
 /// How often what is too much is left out and the rest tried once more, times nodes: in small
@@ -124,10 +124,10 @@ impl<'n, 'p, 'a> Stage<'n, 'p, 'a> {
     /// Does on the real pass as much as leaves a place for everybody, and notes why the other nodes
     /// wait. Answers which ones were too much.
     pub(super) fn perform(mut self, pass: &mut Pass<'p, 'a>) -> FixedBitSet {
-        let mut left_out = FixedBitSet::with_capacity(pass.problem.snapshot.nodes.len());
+        let mut left_out = FixedBitSet::with_capacity(pass.problem.tables.snapshot.nodes.len());
         let hopeful: Vec<&Node> =
             self.acts.iter().flat_map(|act| act.nodes.iter().copied()).collect();
-        let nodes = pass.problem.snapshot.nodes.len().max(1);
+        let nodes = pass.problem.tables.snapshot.nodes.len().max(1);
         let rounds = (ROUNDS_TIMES_NODES / nodes).clamp(4, 64);
         for round in 0..rounds {
             let enough = self.longest();
@@ -191,7 +191,7 @@ impl<'n, 'p, 'a> Stage<'n, 'p, 'a> {
             solver.counts = counts_without(stage, solver.closed());
         }
         let mut pods: Vec<Evicted> = stage.evicted[..evicted].to_vec();
-        pods.retain(|it| problem.snapshot.pods[it.pod].is_currently_reschedulable());
+        pods.retain(|it| problem.tables.snapshot.pods[it.pod].is_currently_reschedulable());
         let mut shut = stage.settling.clone();
         shut.union_with(&stage.sick);
         let spares = self.spares(&stage.crowding[..crowding], room_for);
@@ -230,7 +230,9 @@ impl<'n, 'p, 'a> Stage<'n, 'p, 'a> {
         }
         let mut room: u64 = crowding.iter().chain(&spares).map(|&pod| size(pod)).sum();
         // Pods that ask for nothing never fill it.
-        for pod in crowding.iter().copied().cycle().take(self.pass.problem.snapshot.pods.len()) {
+        for pod in
+            crowding.iter().copied().cycle().take(self.pass.problem.tables.snapshot.pods.len())
+        {
             if room >= room_for {
                 break;
             }
@@ -246,9 +248,11 @@ fn counts_without(pass: &Pass<'_, '_>, closed: impl Iterator<Item = usize>) -> C
     let problem = pass.problem;
     let mut counts = Counts::clone(&pass.counts);
     for machine in closed {
-        for pod in problem.pods_on[machine].iter().map(|&pod| &problem.snapshot.pods[pod]) {
+        for pod in
+            problem.tables.pods_on[machine].iter().map(|&pod| &problem.tables.snapshot.pods[pod])
+        {
             if !pod.terminating {
-                counts.add_on_machine(problem, pod.shape.0 as usize, machine, -1);
+                counts.add_on_machine(&problem.topology(), pod.shape.0 as usize, machine, -1);
             }
         }
     }
@@ -291,17 +295,18 @@ impl<'p, 'a> Deal<'p, 'a> {
         };
         let mut classes: Vec<ClassId> = Vec::new();
         for pod in pods {
-            let class = problem.shapes[problem.snapshot.pods[pod].shape.0 as usize].class;
+            let class =
+                problem.tables.shapes[problem.tables.snapshot.pods[pod].shape.0 as usize].class;
             if classes.len() < 64 && !deal.bits.contains_key(&class) {
                 deal.bits.insert(class, 1 << classes.len());
                 classes.push(class);
             }
         }
-        let machines = problem.machines.order.iter().copied();
+        let machines = problem.tables.machines.order.iter().copied();
         let open = |&machine: &usize| !deal.solver.is_closed(machine) && !shut[machine];
         let all: Vec<usize> = machines
             .filter(open)
-            .chain((0..arrivals.len()).map(|arrival| problem.snapshot.nodes.len() + arrival))
+            .chain((0..arrivals.len()).map(|arrival| problem.tables.snapshot.nodes.len() + arrival))
             .collect();
         let mut heaps: BTreeMap<u64, Heap> = BTreeMap::new();
         for at in all {
@@ -319,13 +324,14 @@ impl<'p, 'a> Deal<'p, 'a> {
     /// from anywhere.
     fn suits(&mut self, at: usize, class: ClassId) -> bool {
         let problem = self.solver.problem;
-        let mut variants = problem.classes[class].variants.relaxed();
-        match at.checked_sub(problem.snapshot.nodes.len()) {
+        let mut variants = problem.tables.classes[class].variants.relaxed();
+        match at.checked_sub(problem.tables.snapshot.nodes.len()) {
             None => variants.any(|variant| self.solver.suits(at, class, variant)),
             Some(arrival) => {
                 let spec = self.arrivals[arrival].spec;
-                variants
-                    .any(|variant| self.solver.specs.join(problem, spec, class, variant).is_ok())
+                variants.any(|variant| {
+                    self.solver.specs.join(&problem.tables, spec, class, variant).is_ok()
+                })
             }
         }
     }
@@ -333,10 +339,10 @@ impl<'p, 'a> Deal<'p, 'a> {
     /// Puts a pod where most is left.
     fn place(&mut self, pod: usize) -> bool {
         let problem = self.solver.problem;
-        let shape = problem.snapshot.pods[pod].shape.0 as usize;
+        let shape = problem.tables.snapshot.pods[pod].shape.0 as usize;
         // Machines that don't take it whatever they have left are not even looked at: there may be
         // many, and emptier than all others.
-        let bit = self.bits.get(&problem.shapes[shape].class).copied();
+        let bit = self.bits.get(&problem.tables.shapes[shape].class).copied();
         let mut taker = None;
         let mut passed_over = std::mem::take(&mut self.passed_over);
         while taker.is_none() {
@@ -356,15 +362,15 @@ impl<'p, 'a> Deal<'p, 'a> {
         self.passed_over = passed_over;
         let Some((heap, at)) = taker else { return false };
         let Solver { counts, specs, .. } = &mut self.solver;
-        match at.checked_sub(problem.snapshot.nodes.len()) {
+        match at.checked_sub(problem.tables.snapshot.nodes.len()) {
             None => {
-                counts.add_on_machine(problem, shape, at, 1);
+                counts.add_on_machine(&problem.topology(), shape, at, 1);
                 self.solver.occupy_unsorted(at, shape);
             }
             Some(arrival) => {
                 let Arrival { spec, room } = &mut self.arrivals[arrival];
-                counts.add_on_claim(problem, specs, shape, arrival, *spec, 1);
-                take_times(room, &problem.shapes[shape].requests, 1);
+                counts.add_on_claim(&problem.topology(), specs, shape, arrival, *spec, 1);
+                take_times(room, &problem.tables.shapes[shape].requests, 1);
             }
         }
         let left = self.share_left(at);
@@ -374,17 +380,17 @@ impl<'p, 'a> Deal<'p, 'a> {
 
     fn takes(&mut self, at: usize, shape: usize) -> bool {
         let problem = self.solver.problem;
-        let compiled = &problem.shapes[shape];
-        let mut variants = problem.classes[compiled.class].variants.relaxed();
+        let compiled = &problem.tables.shapes[shape];
+        let mut variants = problem.tables.classes[compiled.class].variants.relaxed();
         // Preferences don't keep a pod from anywhere.
         let (dropped, _) = problem.rules.preferences(shape);
-        match at.checked_sub(problem.snapshot.nodes.len()) {
+        match at.checked_sub(problem.tables.snapshot.nodes.len()) {
             None => {
                 fits(&compiled.requests, self.solver.room_of(at))
                     && variants.any(|variant| self.solver.takes(at, shape, variant))
                     && {
                         let Solver { counts, specs, .. } = &mut self.solver;
-                        counts.allow_on_machine(problem, specs, shape, at)
+                        counts.allow_on_machine(&problem.topology(), specs, shape, at)
                     }
             }
             Some(arrival) => {
@@ -392,11 +398,20 @@ impl<'p, 'a> Deal<'p, 'a> {
                 let Solver { counts, specs, .. } = &mut self.solver;
                 let any = &mut |_: &MachineSpecs, _| true;
                 fits(&compiled.requests, room)
-                    && counts.room_on_host(problem, shape, dropped, Host::Claim(arrival)) > 0
+                    && counts.room_on_host(
+                        &problem.topology(),
+                        shape,
+                        dropped,
+                        Host::Claim(arrival),
+                    ) > 0
                     && variants.any(|variant| {
-                        specs.join(problem, *spec, compiled.class, variant).is_ok_and(|spec| {
-                            counts.narrow(problem, specs, shape, dropped, spec, any).is_ok()
-                        })
+                        specs.join(&problem.tables, *spec, compiled.class, variant).is_ok_and(
+                            |spec| {
+                                counts
+                                    .narrow(&problem.topology(), specs, shape, dropped, spec, any)
+                                    .is_ok()
+                            },
+                        )
                     })
             }
         }
@@ -406,7 +421,7 @@ impl<'p, 'a> Deal<'p, 'a> {
     /// by when nothing else decides.
     fn share_left(&self, at: usize) -> u64 {
         let problem = self.solver.problem;
-        match at.checked_sub(problem.snapshot.nodes.len()) {
+        match at.checked_sub(problem.tables.snapshot.nodes.len()) {
             None => left_of(&self.solver, at),
             Some(arrival) => {
                 let (room, all) = (&self.arrivals[arrival].room, &self.sizes[arrival]);
@@ -421,7 +436,7 @@ impl<'p, 'a> Deal<'p, 'a> {
 pub(super) fn left_of(solver: &Solver<'_, '_>, machine: usize) -> u64 {
     let problem = solver.problem;
     let room = solver.room_of(machine);
-    let all = &problem.snapshot.nodes[machine].allocatable;
+    let all = &problem.tables.snapshot.nodes[machine].allocatable;
     share(room[0], all.cpu) + share(room[1], all.memory)
 }
 

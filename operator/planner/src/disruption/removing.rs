@@ -43,7 +43,7 @@ pub(super) fn plan(
     patience: &mut Patience<'_>,
 ) -> FixedBitSet {
     if going.is_empty() {
-        return FixedBitSet::with_capacity(pass.problem.snapshot.nodes.len());
+        return FixedBitSet::with_capacity(pass.problem.tables.snapshot.nodes.len());
     }
     let mut best = Attempt::new(pass, &interleaved(going), 0, patience);
     if best.lacks_room && !patience.is_cancelled() {
@@ -103,7 +103,8 @@ fn with_small_pods_first<'n>(pass: &Pass<'_, '_>, nodes: &[&'n Node]) -> Vec<Vec
     let mut sizes: Vec<u64> = nodes.iter().map(|node| largest(node)).collect();
     sizes.sort_unstable();
     sizes.dedup();
-    let most = (BORDERS_TIMES_NODES / pass.problem.snapshot.nodes.len().max(1)).clamp(1, BORDERS);
+    let most =
+        (BORDERS_TIMES_NODES / pass.problem.tables.snapshot.nodes.len().max(1)).clamp(1, BORDERS);
     let step = |border: usize| sizes[sizes.len() * border / (most + 1)];
     let mut borders: Vec<u64> = (1..=most).map(step).collect();
     borders.dedup();

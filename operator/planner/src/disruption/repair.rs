@@ -42,7 +42,7 @@ pub(super) fn plan(
     resume: Option<&Resume>,
     cancel: &dyn Cancel,
 ) {
-    let snapshot = pass.problem.snapshot;
+    let snapshot = pass.problem.tables.snapshot;
     if snapshot.repair_policies.is_empty() {
         return;
     }
@@ -81,7 +81,7 @@ pub(super) fn plan(
 
 /// Whether a node may go for being sick, and why it has to.
 pub(super) fn permitted(pass: &Pass<'_, '_>, node: &Node) -> Result<(), StayReason> {
-    let snapshot = pass.problem.snapshot;
+    let snapshot = pass.problem.tables.snapshot;
     let policies = Policies::new(&snapshot.repair_policies);
     let Some(verdict) = policies.judge(&snapshot.nodes[node.index], pass.now) else {
         return Err(StayReason::Changed("it is not sick any more".to_owned()));
@@ -96,7 +96,7 @@ fn may_be_treated(
     node: &Node,
     verdict: &Verdict<'_>,
 ) -> Result<(), StayReason> {
-    let snapshot = pass.problem.snapshot;
+    let snapshot = pass.problem.tables.snapshot;
     let source = &snapshot.nodes[node.index];
     if source.health.do_not_repair {
         return Err(StayReason::DoNotRepair);
@@ -134,7 +134,7 @@ fn treat(
     let (node, verdict) = (&patient.node, &patient.verdict);
     may_be_treated(pass, breaker, node, verdict)?;
     let reason = DisruptionReason::Unhealthy;
-    let is_static = pass.problem.snapshot.node_pools[node.pool].replicas.is_some();
+    let is_static = pass.problem.tables.snapshot.node_pools[node.pool].replicas.is_some();
     match verdict.action {
         RepairAction::RebootNode => reboot(pass, node),
         RepairAction::ReplaceNode if is_static => {
@@ -144,7 +144,7 @@ fn treat(
             terminate_first::replace(pass, node, Search::REPAIR, reason, Method::Repair)?;
         }
     }
-    let claim = pass.problem.snapshot.nodes[node.index].claim.as_ref();
+    let claim = pass.problem.tables.snapshot.nodes[node.index].claim.as_ref();
     let own = claim.and_then(|claim| claim.termination_grace_period);
     let policy = policies.get(verdict.policy);
     let command = pass.commands.last_mut().expect("one was just added");

@@ -5,12 +5,12 @@ use fixedbitset::FixedBitSet;
 
 use super::Pass;
 use super::candidates::Node;
-use crate::compile::types::NOT_FOR_SALE;
 use crate::label;
 use crate::launch::{LaunchFilter, launch, pod_ref};
 use crate::plan::{Launch, LaunchReason, StayReason};
 use crate::snapshot::{CapacityType, DisruptionReason};
 use crate::solver::{Claim, Solver};
+use crate::tables::types::NOT_FOR_SALE;
 
 /// A spot node is replaced by a spot node only if so many cheaper types are left: with fewer the
 /// next interruption is likelier than the saving.
@@ -23,7 +23,7 @@ pub(super) fn cheaper(
     nodes: &[&Node],
     claim: &Claim,
 ) -> Result<Launch, StayReason> {
-    let snapshot = pass.problem.snapshot;
+    let snapshot = pass.problem.tables.snapshot;
     let price = nodes.iter().map(|node| node.price.unwrap_or_default().0).sum();
     let on_spot = nodes.iter().all(|node| {
         let labels = &snapshot.nodes[node.index].labels;
@@ -32,7 +32,7 @@ pub(super) fn cheaper(
     let solver = &pass.solver;
     let mut filter = LaunchFilter::all(solver, claim);
     if on_spot && allows(solver, claim, CapacityType::Spot) {
-        if !pass.problem.policy.spot_to_spot {
+        if !pass.problem.tables.policy.spot_to_spot {
             return Err(StayReason::SpotToSpot);
         }
         filter.types = below(solver, claim, CapacityType::Spot, price);
@@ -85,8 +85,9 @@ fn launched(
         return Err(StayReason::NothingCheaper);
     }
     let reason = LaunchReason::Replacement(DisruptionReason::Underutilized);
-    launch(solver, claim, &filter, reason)
-        .map_err(|_| StayReason::PodsDontFit(pod_ref(&pass.problem.snapshot.pods[claim.pods[0]])))
+    launch(solver, claim, &filter, reason).map_err(|_| {
+        StayReason::PodsDontFit(pod_ref(&pass.problem.tables.snapshot.pods[claim.pods[0]]))
+    })
 }
 
 fn allows(solver: &Solver<'_, '_>, claim: &Claim, capacity_type: CapacityType) -> bool {
@@ -118,7 +119,8 @@ fn worst_price(
     kind: usize,
 ) -> Option<i64> {
     let spec = &solver.specs[claim.spec];
-    let table = &solver.problem.catalogs[solver.problem.templates[spec.template].catalog];
+    let table =
+        &solver.problem.tables.catalogs[solver.problem.tables.templates[spec.template].catalog];
     spec.markets
         .ones()
         .filter(|&market| table.markets[market].capacity_type == capacity_type)
@@ -137,10 +139,10 @@ fn keep_other_types(
     filter: &mut LaunchFilter,
 ) {
     let solver = &pass.solver;
-    let template = &solver.problem.templates[solver.specs[claim.spec].template];
-    let table = &solver.problem.catalogs[template.catalog];
+    let template = &solver.problem.tables.templates[solver.specs[claim.spec].template];
+    let table = &solver.problem.tables.catalogs[template.catalog];
     let present = nodes.iter().filter_map(|node| {
-        let labels = &pass.problem.snapshot.nodes[node.index].labels;
+        let labels = &pass.problem.tables.snapshot.nodes[node.index].labels;
         Some((table.find(labels.get(label::INSTANCE_TYPE)?)?, node.price?.0))
     });
     let present: Vec<_> = present.collect();

@@ -160,10 +160,10 @@ pub(super) fn launch(
     };
     let problem = Problem::new(&alone, policy);
     let mut solver = Solver::new(&problem);
-    if problem.templates.is_empty() {
+    if problem.tables.templates.is_empty() {
         return None;
     }
-    let spec = solver.specs.base(&problem, 0);
+    let spec = solver.specs.base(&problem.tables, 0);
     let types = solver.specs[spec].types.clone();
     let claim = empty_claim(&solver, spec, types);
     let filter = LaunchFilter::all(&solver, &claim);
@@ -184,7 +184,7 @@ fn empty_claim(
     let target = types.ones().min_by_key(|&kind| (prices.price(kind), kind)).unwrap_or(0);
     Claim {
         spec,
-        used: vec![0; solver.problem.columns.len()],
+        used: vec![0; solver.problem.tables.columns.len()],
         types,
         ports: Vec::new(),
         pods: Vec::new(),

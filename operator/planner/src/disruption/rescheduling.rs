@@ -59,7 +59,7 @@ impl Pass<'_, '_> {
         search: Search,
     ) -> Result<Moves, StayReason> {
         let problem = self.problem;
-        let snapshot = problem.snapshot;
+        let snapshot = problem.tables.snapshot;
         let pods = nodes
             .iter()
             .flat_map(|node| node.pods.iter().copied())
@@ -90,14 +90,14 @@ impl Pass<'_, '_> {
     /// Takes nodes out, to be put back by [`Self::take_back`].
     pub(super) fn begin(&mut self, nodes: &[&Node]) -> Moves {
         let from = self.solver.placed.len();
-        let templates = 0..self.problem.templates.len();
+        let templates = 0..self.problem.tables.templates.len();
         let limited = templates.into_iter().any(|template| self.solver.limits.any(template));
         let limits = limited.then(|| self.solver.limits.clone());
         let counts = self.solver.counts.mark();
         for node in nodes {
             self.close(node);
             if limited {
-                self.solver.limits.credit(self.problem, node.index);
+                self.solver.limits.credit(&self.problem.tables, node.index);
             }
         }
         let devices = self.release_devices(nodes);
@@ -110,10 +110,10 @@ impl Pass<'_, '_> {
         nodes: &[&Node],
     ) -> Option<Box<crate::devices::State>> {
         let problem = self.problem;
-        let devices = self.solver.devices.as_mut()?;
-        let before = devices.clone();
-        let pods = nodes.iter().flat_map(|node| problem.pods_on[node.index].iter().copied());
-        devices.release(problem, pods);
+        let (left, table) = self.solver.devices.as_mut().zip(problem.devices.as_deref())?;
+        let before = left.clone();
+        let pods = nodes.iter().flat_map(|node| problem.tables.pods_on[node.index].iter().copied());
+        left.release(&problem.tables, table, pods);
         Some(before)
     }
 
@@ -130,7 +130,7 @@ impl Pass<'_, '_> {
             let filter = LaunchFilter::all(&self.solver, claim);
             let reason = LaunchReason::Replacement(reason);
             let Ok(launch) = launch(&self.solver, claim, &filter, reason) else {
-                let pod = pod_ref(&self.problem.snapshot.pods[claim.pods[0]]);
+                let pod = pod_ref(&self.problem.tables.snapshot.pods[claim.pods[0]]);
                 self.take_back(&[node], moves);
                 return Err(StayReason::PodsDontFit(pod));
             };
@@ -146,10 +146,11 @@ impl Pass<'_, '_> {
         from: usize,
     ) -> Result<(), StayReason> {
         let problem = self.problem;
-        let snapshot = problem.snapshot;
+        let snapshot = problem.tables.snapshot;
         let plain = demands.iter().all(|demand| {
-            let class = problem.shapes[demand.shape].class;
-            !problem.rules.concern(demand.shape) && problem.classes[class].variants.len() == 1
+            let class = problem.tables.shapes[demand.shape].class;
+            !problem.rules.concern(demand.shape)
+                && problem.tables.classes[class].variants.len() == 1
         });
         let (settling, sick) = (&self.settling, &self.sick);
         let open = |machine: usize| !(sick[machine] || search.guard && settling[machine]);
@@ -186,14 +187,14 @@ impl Pass<'_, '_> {
     /// A quick look whether one machine below a price could hold what found no place, before any
     /// machine is put together.
     fn could_be_cheaper(&mut self, demands: &[Demand], price: i64) -> Result<(), StayReason> {
-        let mut need = vec![0; self.problem.columns.len()];
+        let mut need = vec![0; self.problem.tables.columns.len()];
         for demand in demands.iter().filter(|demand| demand.left() > 0) {
             if !self.is_launchable(demand) {
-                let pod = &self.problem.snapshot.pods[demand.pods[demand.next]];
+                let pod = &self.problem.tables.snapshot.pods[demand.pods[demand.next]];
                 return Err(StayReason::PodsDontFit(pod_ref(pod)));
             }
-            let requests = &self.problem.shapes[demand.shape].requests;
-            crate::compile::add_times(&mut need, requests, demand.left());
+            let requests = &self.problem.tables.shapes[demand.shape].requests;
+            crate::tables::add_times(&mut need, requests, demand.left());
         }
         match self.price_floor.holding(&need) {
             None => Err(StayReason::NeedsSeveralReplacements),

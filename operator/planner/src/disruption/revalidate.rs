@@ -7,12 +7,13 @@ use jiff::Timestamp;
 use super::candidates::{Node, examine, examine_sick};
 use super::rescheduling::Search;
 use super::{Pass, consolidation, drift, emptiness, prepare, repair};
-use crate::compile::{Problem, fits};
+use crate::compile::Problem;
 use crate::demands::demands;
 use crate::launch::pod_ref;
 use crate::plan::{Candidate, Command, Method, StayReason};
 use crate::policy::Policy;
 use crate::snapshot::Snapshot;
+use crate::tables::fits;
 
 /// Checks a command against a later snapshot: its nodes are still there and may go, the budgets
 /// allow it, no pod has come that would have to move too, and the pods still find the places that
@@ -112,7 +113,7 @@ fn check_empty(pass: &mut Pass<'_, '_>, command: &Command) -> Result<bool, StayR
     let nodes = permitted(pass, command).inspect_err(|_| pass.budgets.clone_from(&before))?;
     pass.budgets = before;
     for node in &nodes {
-        let source = &pass.problem.snapshot.nodes[node.index];
+        let source = &pass.problem.tables.snapshot.nodes[node.index];
         pass.budgets.mark_going(node, source.ready);
         pass.solver.close(node.index);
     }
@@ -122,7 +123,7 @@ fn check_empty(pass: &mut Pass<'_, '_>, command: &Command) -> Result<bool, StayR
 
 /// The nodes of a command, if each of them may go and the budgets allow it; these are taken from.
 fn permitted(pass: &mut Pass<'_, '_>, command: &Command) -> Result<Vec<Node>, StayReason> {
-    let snapshot = pass.problem.snapshot;
+    let snapshot = pass.problem.tables.snapshot;
     let mut nodes = Vec::new();
     for candidate in &command.candidates {
         let node = find(pass, candidate, command.method)?;
@@ -150,7 +151,7 @@ fn check(
     candidates: &[Node],
     command: &Command,
 ) -> Result<(), StayReason> {
-    let snapshot = problem.snapshot;
+    let snapshot = problem.tables.snapshot;
     let nodes = permitted(pass, command)?;
     // Nothing needs a place.
     if command.method == Method::Emptiness || command.is_reboot() {
@@ -179,9 +180,10 @@ fn check(
         if is_static(snapshot, &launch.node_pool) {
             continue;
         }
-        let template = problem.template_of(&launch.node_pool).ok_or(StayReason::NothingCheaper)?;
-        let template = &problem.templates[template];
-        let table = &problem.catalogs[template.catalog];
+        let template =
+            problem.tables.template_of(&launch.node_pool).ok_or(StayReason::NothingCheaper)?;
+        let template = &problem.tables.templates[template];
+        let table = &problem.tables.catalogs[template.catalog];
         let on_sale = |name: &String| table.find(name).is_some_and(|kind| template.types[kind]);
         if !launch.instance_types.iter().any(on_sale) {
             return Err(StayReason::NothingCheaper);
@@ -207,7 +209,7 @@ fn places_are_free(
     nodes: &[Node],
 ) -> Result<(), StayReason> {
     let problem = pass.problem;
-    let snapshot = problem.snapshot;
+    let snapshot = problem.tables.snapshot;
     let mut waiting: Vec<(usize, usize)> = Vec::new();
     for nomination in &command.nominations {
         let moves = |&pod: &usize| pod_ref(&snapshot.pods[pod]) == nomination.pod;
@@ -237,24 +239,24 @@ fn settle(pass: &mut Pass<'_, '_>, pod: usize, machine: usize) -> bool {
         return false;
     }
     let problem = pass.problem;
-    let index = problem.snapshot.pods[pod].shape.0 as usize;
-    let shape = &problem.shapes[index];
+    let index = problem.tables.snapshot.pods[pod].shape.0 as usize;
+    let shape = &problem.tables.shapes[index];
     let solver = &mut pass.solver;
-    let takes = (0..problem.classes[shape.class].variants.len())
+    let takes = (0..problem.tables.classes[shape.class].variants.len())
         .any(|variant| solver.takes(machine, index, variant))
         && fits(&shape.requests, solver.room_of(machine))
-        && solver.counts.allow_on_machine(problem, &mut solver.specs, index, machine)
+        && solver.counts.allow_on_machine(&problem.topology(), &mut solver.specs, index, machine)
         && (!shape.has_claims || solver.has_devices(machine, pod));
     if takes {
         solver.occupy(machine, index, 1);
         solver.take_devices(index);
-        solver.counts.add_on_machine(problem, index, machine, 1);
+        solver.counts.add_on_machine(&problem.topology(), index, machine, 1);
     }
     takes
 }
 
 fn find(pass: &Pass<'_, '_>, candidate: &Candidate, method: Method) -> Result<Node, StayReason> {
-    let snapshot = pass.problem.snapshot;
+    let snapshot = pass.problem.tables.snapshot;
     let gone = || StayReason::Changed("it is gone".to_owned());
     let index = snapshot
         .nodes

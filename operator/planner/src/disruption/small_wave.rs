@@ -34,13 +34,13 @@ pub(super) struct SmallWave {
 impl SmallWave {
     /// Of the NodePools that some nodes belong to.
     pub(super) fn new<'n>(pass: &Pass<'_, '_>, nodes: impl Iterator<Item = &'n Node>) -> Self {
-        let snapshot = pass.problem.snapshot;
+        let snapshot = pass.problem.tables.snapshot;
         let pools: BTreeSet<&str> =
             nodes.map(|node| snapshot.node_pools[node.pool].name.as_str()).collect();
         let claims = snapshot.nodes.iter().filter_map(|node| node.claim.as_ref());
         let pool = claims.filter_map(|claim| claim.node_pool.as_deref());
         let all = pool.filter(|pool| pools.contains(pool)).count();
-        let few = all * usize::from(pass.problem.policy.few_nodes);
+        let few = all * usize::from(pass.problem.tables.policy.few_nodes);
         let one = EVERYTHING / (snapshot.nodes.len() as u64).max(1);
         Self { nodes: few / 100, room_for: TIMES * few as u64 * one / 100 }
     }

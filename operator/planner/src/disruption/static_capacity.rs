@@ -39,7 +39,7 @@ impl Slots {
             return Err(StayReason::Later);
         }
         if pass.is_initialized(node) {
-            pass.budgets.allow(pass.problem.snapshot, &[node], reason)?;
+            pass.budgets.allow(pass.problem.tables.snapshot, &[node], reason)?;
         }
         if let Some(shortage) = slot.goes_first(pass, node, reason)? {
             let moves = pass.begin(&[node]);
@@ -68,8 +68,8 @@ impl Slot {
         node: &Node,
         reason: DisruptionReason,
     ) -> Result<Option<Shortage>, StayReason> {
-        let snapshot = pass.problem.snapshot;
-        if !terminate_first::is_allowed(pass.problem.policy, reason) {
+        let snapshot = pass.problem.tables.snapshot;
+        if !terminate_first::is_allowed(pass.problem.tables.policy, reason) {
             return Ok(None);
         }
         let shortage = if self.reserved.full {
@@ -91,7 +91,7 @@ impl Slot {
     }
 
     fn of(pass: &Pass<'_, '_>, pool: usize) -> Self {
-        let (snapshot, policy) = (pass.problem.snapshot, pass.problem.policy);
+        let (snapshot, policy) = (pass.problem.tables.snapshot, pass.problem.tables.policy);
         let source = &snapshot.node_pools[pool];
         let reason = LaunchReason::Provisioned;
         Self {
@@ -104,8 +104,8 @@ impl Slot {
 }
 
 pub(super) fn plan(pass: &mut Pass<'_, '_>, slots: &mut Slots, nodes: &[Node]) {
-    let snapshot = pass.problem.snapshot;
-    let first = terminate_first::is_allowed(pass.problem.policy, DisruptionReason::Drifted);
+    let snapshot = pass.problem.tables.snapshot;
+    let first = terminate_first::is_allowed(pass.problem.tables.policy, DisruptionReason::Drifted);
     let mut drifted: Vec<_> = nodes
         .iter()
         .filter(|node| snapshot.node_pools[node.pool].replicas.is_some() && !pass.is_going(node))

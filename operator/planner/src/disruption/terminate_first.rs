@@ -61,7 +61,7 @@ fn go_first(
     reason: DisruptionReason,
     method: Method,
 ) -> bool {
-    let command = is_allowed(pass.problem.policy, reason)
+    let command = is_allowed(pass.problem.tables.policy, reason)
         .then(|| command_after(pass, node, search, reason, method))
         .flatten();
     let Some(command) = command else { return false };
@@ -84,16 +84,16 @@ fn command_after(
     reason: DisruptionReason,
     method: Method,
 ) -> Option<Command> {
-    let snapshot = pass.problem.snapshot;
+    let snapshot = pass.problem.tables.snapshot;
     let id = reservation(snapshot, node.index)?;
     let credited = with_room_for_one_more(snapshot, id)?;
-    let (problem, candidates) = prepare(&credited, pass.problem.policy, pass.now);
+    let (problem, candidates) = prepare(&credited, pass.problem.tables.policy, pass.now);
     let (mut after, _) = Pass::new(&problem, candidates, pass.now);
     after.touched.clone_from(&pass.touched);
     for command in &pass.commands {
         after.replay(command);
     }
-    after.solver.limits.at_most_in(&problem, (pass.problem, &pass.solver.limits));
+    after.solver.limits.at_most_in(&problem.tables, (&pass.problem.tables, &pass.solver.limits));
     after.solver.devices = forgetful(pass.solver.devices.clone());
     let (moves, launches) = after.move_or_replace(node, search, reason).ok()?;
     let [launch] = <[_; 1]>::try_from(launches).ok()?;
@@ -107,7 +107,7 @@ fn command_after(
     command.replacements.clear();
     let reason = Shortage::NoReservedCapacity;
     command.terminate_first = Some(TerminateFirst { reason, launch: Some(pinned) });
-    pass.solver.limits.at_most_in(pass.problem, (&problem, &after.solver.limits));
+    pass.solver.limits.at_most_in(&pass.problem.tables, (&problem.tables, &after.solver.limits));
     pass.solver.devices = forgetful(after.solver.devices.take());
     Some(command)
 }
@@ -144,7 +144,7 @@ impl Pass<'_, '_> {
     /// them.
     fn replay(&mut self, command: &Command) {
         let problem = self.problem;
-        let snapshot = problem.snapshot;
+        let snapshot = problem.tables.snapshot;
         let find =
             |key: &str| snapshot.nodes.binary_search_by(|node| node.key.as_str().cmp(key)).ok();
         let going = command.candidates.iter().filter_map(|candidate| find(&candidate.node));
@@ -155,7 +155,8 @@ impl Pass<'_, '_> {
             totals.leave(snapshot, node);
         }
         let pod = |wanted: &PodRef| {
-            let mut pods = going.iter().flat_map(|&node| problem.pods_on[node].iter().copied());
+            let mut pods =
+                going.iter().flat_map(|&node| problem.tables.pods_on[node].iter().copied());
             pods.find(|&pod| snapshot.pods[pod].uid == wanted.uid)
         };
         let first = command.terminate_first.as_ref().and_then(|first| first.launch.as_ref());
@@ -168,7 +169,7 @@ impl Pass<'_, '_> {
                 totals.join(snapshot, machine, pod);
                 let shape = snapshot.pods[pod].shape.0 as usize;
                 self.solver.occupy(machine, shape, 1);
-                self.solver.counts.add_on_machine(problem, shape, machine, 1);
+                self.solver.counts.add_on_machine(&problem.topology(), shape, machine, 1);
                 self.receiving.insert(machine);
             }
         }

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use fixedbitset::FixedBitSet;
 
 use super::candidates::Node;
-use crate::compile::{add_times, fits};
 use crate::demands::{Demand, LaunchOption};
 use crate::provision::best;
 use crate::solver::Solver;
+use crate::tables::{add_times, fits};
 
 /// How many different machines to come are compared with the nodes, the largest first.
 const MACHINES: usize = 64;
@@ -41,7 +41,7 @@ impl Wanted {
         let mut pods = Vec::new();
         let mut machines: BTreeMap<(Vec<i64>, Vec<usize>), i64> = BTreeMap::new();
         for claim in &trial.claims {
-            let shape = |&pod: &usize| problem.snapshot.pods[pod].shape.0 as usize;
+            let shape = |&pod: &usize| problem.tables.snapshot.pods[pod].shape.0 as usize;
             let mut shapes: Vec<usize> = claim.pods.iter().map(shape).collect();
             shapes.sort_unstable();
             shapes.dedup();
@@ -61,15 +61,15 @@ impl Wanted {
     /// cost no more.
     pub(super) fn held(&self, solver: &mut Solver<'_, '_>, nodes: &[Node]) -> FixedBitSet {
         let problem = solver.problem;
-        let mut held = FixedBitSet::with_capacity(problem.snapshot.nodes.len());
+        let mut held = FixedBitSet::with_capacity(problem.tables.snapshot.nodes.len());
         if self.machines.is_empty() {
             return held;
         }
         for node in nodes {
             let mut room = solver.room_of(node.index).to_vec();
             for &pod in &node.pods {
-                let shape = problem.snapshot.pods[pod].shape.0 as usize;
-                add_times(&mut room, &problem.shapes[shape].requests, 1);
+                let shape = problem.tables.snapshot.pods[pod].shape.0 as usize;
+                add_times(&mut room, &problem.tables.shapes[shape].requests, 1);
             }
             let price = node.price.unwrap_or_default().0;
             held.set(
@@ -89,6 +89,7 @@ impl Wanted {
 fn takes(solver: &mut Solver<'_, '_>, machine: usize, shape: usize) -> bool {
     let problem = solver.problem;
     // What a pod only prefers keeps it from nowhere.
-    let mut variants = problem.classes[problem.shapes[shape].class].variants.relaxed();
+    let mut variants =
+        problem.tables.classes[problem.tables.shapes[shape].class].variants.relaxed();
     variants.any(|variant| solver.takes(machine, shape, variant))
 }

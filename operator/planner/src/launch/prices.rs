@@ -3,7 +3,6 @@
 use rustc_hash::FxHashMap;
 
 use super::Choice;
-use crate::compile::types::NOT_FOR_SALE;
 use crate::intern::Symbols;
 use crate::plan::{Launch, PriceRange};
 use crate::requirements::Requirements;
@@ -11,6 +10,7 @@ use crate::reservations::offered;
 use crate::resources::MicroUsd;
 use crate::snapshot::{CapacityType, InstanceType, Offering, Snapshot};
 use crate::solver::Solver;
+use crate::tables::types::NOT_FOR_SALE;
 
 /// The range of a launch in the plan, computed from its requirements. Slow: for launches that
 /// changed after their creation.
@@ -33,7 +33,8 @@ pub(super) fn range_of(snapshot: &Snapshot, launch: &Launch) -> PriceRange {
 /// The range of a draft.
 pub(super) fn range_in(solver: &Solver<'_, '_>, choice: &Choice) -> PriceRange {
     let spec = &solver.specs[choice.spec];
-    let table = &solver.problem.catalogs[solver.problem.templates[spec.template].catalog];
+    let table =
+        &solver.problem.tables.catalogs[solver.problem.tables.templates[spec.template].catalog];
     let markets = spec.markets.ones().map(|market| (market, table.markets[market].capacity_type));
     let markets: Vec<(usize, CapacityType)> =
         markets.filter(|(_, it)| choice.capacity_type.is_none_or(|pinned| pinned == *it)).collect();

@@ -47,11 +47,11 @@ impl Zones {
         // Rules count the pods of a shape together, whatever claims tell them apart.
         let alone = |shape: usize| demanded.get(&shape) == Some(&1);
         let placed = |shape: usize| demanded.contains_key(&shape);
-        let counts = Counts::new(problem);
+        let counts = Counts::new(&problem.topology());
         let mut by_key: BTreeMap<Key, (usize, BTreeMap<usize, Evenly>)> = BTreeMap::new();
         for demand in demands.iter().filter(|demand| alone(demand.shape)) {
             let rules = &problem.rules;
-            for evenly in rules.evenly(problem, specs, &counts, demand.shape, &placed) {
+            for evenly in rules.evenly(&problem.topology(), specs, &counts, demand.shape, &placed) {
                 let (pods, spread) = by_key.entry(evenly.key).or_default();
                 if spread.insert(demand.shape, evenly).is_none() {
                     *pods += demand.pods.len();
@@ -74,7 +74,7 @@ impl Zones {
         zone: usize,
     ) -> Option<SpecId> {
         match self.key {
-            Some(key) => specs.at(problem, base, key, *self.alike[zone].first()?),
+            Some(key) => specs.at(&problem.tables, base, key, *self.alike[zone].first()?),
             None => Some(base),
         }
     }
@@ -93,7 +93,7 @@ impl Zones {
             return;
         };
         for &value in &self.alike[zone] {
-            if let Some(there) = specs.at(problem, spec, key, value) {
+            if let Some(there) = specs.at(&problem.tables, spec, key, value) {
                 types.union_with(&specs[there].types);
             }
         }
@@ -117,6 +117,7 @@ impl Zones {
         let key = self.key?;
         let evenly = self.spread.get(&demand.shape)?;
         let with_machines: FxHashSet<Value> = problem
+            .tables
             .machines
             .order
             .iter()
@@ -140,11 +141,12 @@ impl Zones {
 /// The domains of a label, those together where all machines cost the same. `None` where machines
 /// need not have the label, or there are too many.
 fn alike(problem: &Problem<'_>, specs: &mut MachineSpecs, key: Key) -> Option<Vec<Vec<Value>>> {
-    let bases: Vec<SpecId> =
-        (0..problem.templates.len()).map(|template| specs.base(problem, template)).collect();
+    let bases: Vec<SpecId> = (0..problem.tables.templates.len())
+        .map(|template| specs.base(&problem.tables, template))
+        .collect();
     let mut values: Vec<Value> = Vec::new();
     for &base in &bases {
-        let of_base = specs.values(problem, base, key);
+        let of_base = specs.values(&problem.tables, base, key);
         if of_base.is_empty() {
             return None;
         }
@@ -158,7 +160,7 @@ fn alike(problem: &Problem<'_>, specs: &mut MachineSpecs, key: Key) -> Option<Ve
     let mut by_price: BTreeMap<Vec<Option<Vec<i64>>>, Vec<Value>> = BTreeMap::new();
     for &value in &values {
         let mut prices = |&base: &SpecId| {
-            let there = specs.at(problem, base, key, value)?;
+            let there = specs.at(&problem.tables, base, key, value)?;
             Some(specs[there].prices())
         };
         by_price.entry(bases.iter().map(&mut prices).collect()).or_default().push(value);

@@ -6,20 +6,20 @@ use std::collections::BTreeMap;
 use fixedbitset::FixedBitSet;
 
 use super::MachineSpec;
-use crate::compile::Problem;
-use crate::compile::types::NOT_FOR_SALE;
 use crate::plan::Exclusion;
 use crate::requirements::Requirements;
 use crate::snapshot::CapacityType;
+use crate::tables::Tables;
+use crate::tables::types::NOT_FOR_SALE;
 
 /// The maximum number of unavailable offerings that a reason names.
 const NAMED_OFFERINGS: usize = 6;
 
 /// The resource with the largest shortage if no type of a spec holds a request.
 #[expect(clippy::cast_precision_loss, reason = "a ratio for comparison")]
-pub(crate) fn shortage(problem: &Problem<'_>, spec: &MachineSpec, requests: &[i64]) -> Exclusion {
-    let template = &problem.templates[spec.template];
-    let table = &problem.catalogs[template.catalog];
+pub(crate) fn shortage(tables: &Tables<'_>, spec: &MachineSpec, requests: &[i64]) -> Exclusion {
+    let template = &tables.templates[spec.template];
+    let table = &tables.catalogs[template.catalog];
     let largest = |column: usize| template.fitting.most(&spec.types, column);
     let ratio = |want: i64, have: i64| want as f64 / have.max(1) as f64;
     let worst = (0..requests.len())
@@ -39,11 +39,11 @@ pub(crate) fn shortage(problem: &Problem<'_>, spec: &MachineSpec, requests: &[i6
             // Each amount fits some type, but not all of them one.
             let column = shortest(requests, template.net(kind));
             return Exclusion::Resources {
-                resource: problem.columns.name(column).to_owned(),
+                resource: tables.columns.name(column).to_owned(),
                 requested: requests[column],
                 largest: template.net(kind)[column],
                 closest: Some(name(kind)),
-                missing: missing(problem, requests, template.net(kind)),
+                missing: missing(tables, requests, template.net(kind)),
             };
         }
         return Exclusion::Pod(
@@ -52,12 +52,12 @@ pub(crate) fn shortage(problem: &Problem<'_>, spec: &MachineSpec, requests: &[i6
     };
     let closest = closest.map(|(_, _, kind)| kind);
     Exclusion::Resources {
-        resource: problem.columns.name(column).to_owned(),
+        resource: tables.columns.name(column).to_owned(),
         requested,
         largest,
         closest: closest.map(name),
         missing: closest
-            .map(|kind| missing(problem, requests, template.net(kind)))
+            .map(|kind| missing(tables, requests, template.net(kind)))
             .unwrap_or_default(),
     }
 }
@@ -72,24 +72,24 @@ fn shortest(requests: &[i64], room: &[i64]) -> usize {
     columns.max_by(|&a, &b| share(a).total_cmp(&share(b)).then(b.cmp(&a))).unwrap_or(0)
 }
 
-fn missing(problem: &Problem<'_>, requests: &[i64], room: &[i64]) -> BTreeMap<String, i64> {
+fn missing(tables: &Tables<'_>, requests: &[i64], room: &[i64]) -> BTreeMap<String, i64> {
     let rows = requests.iter().zip(room).enumerate();
     rows.filter(|(_, (want, have))| want > have)
-        .map(|(column, (want, have))| (problem.columns.name(column).to_owned(), want - have))
+        .map(|(column, (want, have))| (tables.columns.name(column).to_owned(), want - have))
         .collect()
 }
 
 /// Why none of some types of a template can be launched: none meets the requirements, or none that
 /// does has an available offering.
 pub(crate) fn no_type(
-    problem: &Problem<'_>,
+    tables: &Tables<'_>,
     template: usize,
     requirements: &Requirements,
     markets: &FixedBitSet,
     candidates: &FixedBitSet,
 ) -> Exclusion {
-    let table = &problem.catalogs[problem.templates[template].catalog];
-    let symbols = &problem.symbols;
+    let table = &tables.catalogs[tables.templates[template].catalog];
+    let symbols = &tables.symbols;
     let differs = |kind: usize| -> Vec<String> {
         requirements
             .iter()

@@ -9,10 +9,10 @@ use std::sync::{Arc, OnceLock};
 use fixedbitset::FixedBitSet;
 use rustc_hash::FxHashMap;
 
-use crate::compile::Problem;
-use crate::compile::types::{NOT_FOR_SALE, TypeTable};
 use crate::intern::{Key, Symbols};
 use crate::requirements::{Requirements, ValueSet, overlap};
+use crate::tables::Tables;
+use crate::tables::types::{NOT_FOR_SALE, TypeTable};
 
 /// The types of a spec and their prices; specs with equal types and markets share it.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ struct Column {
 /// All stocks that were used so far, interned.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stocks {
-    /// By what templates share ([`crate::compile::types::Kit`]), with requirements about labels
+    /// By what templates share ([`crate::tables::templates::Kit`]), with requirements about labels
     /// that types have.
     asked: FxHashMap<(usize, Arc<Requirements>), Option<Arc<Stock>>>,
     /// By the same, with types and markets.
@@ -58,43 +58,43 @@ pub(super) struct Stocks {
 
 impl Stocks {
     /// The stock of a template without further requirements.
-    pub(super) fn base(&mut self, problem: &Problem<'_>, template: usize) -> Option<Arc<Stock>> {
-        let compiled = &problem.templates[template];
-        let table = &problem.catalogs[compiled.catalog];
+    pub(super) fn base(&mut self, tables: &Tables<'_>, template: usize) -> Option<Arc<Stock>> {
+        let compiled = &tables.templates[template];
+        let table = &tables.catalogs[compiled.catalog];
         let mut markets = FixedBitSet::with_capacity(table.markets.len());
         markets.insert_range(..);
         let requirements = &compiled.requirements;
         let keys = requirements.iter().map(|(key, _)| key);
-        self.find(problem, template, requirements, keys, (&compiled.types, &markets))
+        self.find(tables, template, requirements, keys, (&compiled.types, &markets))
     }
 
     /// The stock after requirements on some labels were narrowed.
     pub(super) fn narrowed(
         &mut self,
-        problem: &Problem<'_>,
+        tables: &Tables<'_>,
         template: usize,
         requirements: &Requirements,
         keys: impl Iterator<Item = Key>,
         of: &Stock,
     ) -> Option<Arc<Stock>> {
-        self.find(problem, template, requirements, keys, (&of.types, &of.markets))
+        self.find(tables, template, requirements, keys, (&of.types, &of.markets))
     }
 
     fn find(
         &mut self,
-        problem: &Problem<'_>,
+        tables: &Tables<'_>,
         template: usize,
         requirements: &Requirements,
         keys: impl Iterator<Item = Key>,
         among: (&FixedBitSet, &FixedBitSet),
     ) -> Option<Arc<Stock>> {
-        let compiled = &problem.templates[template];
-        let about = Arc::new(problem.catalogs[compiled.catalog].about(requirements));
+        let compiled = &tables.templates[template];
+        let about = Arc::new(tables.catalogs[compiled.catalog].about(requirements));
         let asked = (compiled.id, about);
         if let Some(known) = self.asked.get(&asked) {
             return known.clone();
         }
-        let made = self.make(problem, template, &asked.1, keys, among);
+        let made = self.make(tables, template, &asked.1, keys, among);
         self.asked.insert(asked, made.clone());
         made
     }
@@ -102,14 +102,14 @@ impl Stocks {
     /// The types of a catalog that meet a set.
     pub(super) fn meeting(
         &mut self,
-        problem: &Problem<'_>,
+        tables: &Tables<'_>,
         catalog: usize,
         wanted: &Requirements,
     ) -> FixedBitSet {
-        let mut types = FixedBitSet::with_capacity(problem.catalogs[catalog].len());
+        let mut types = FixedBitSet::with_capacity(tables.catalogs[catalog].len());
         types.insert_range(..);
         for (key, set) in wanted.iter() {
-            self.column(problem, catalog, key).keep(set, &mut types, &problem.symbols);
+            self.column(tables, catalog, key).keep(set, &mut types, &tables.symbols);
         }
         types
     }
@@ -117,37 +117,37 @@ impl Stocks {
     /// The types of a catalog that have a label.
     pub(super) fn labelled(
         &mut self,
-        problem: &Problem<'_>,
+        tables: &Tables<'_>,
         catalog: usize,
         key: Key,
     ) -> FixedBitSet {
-        let mut types = FixedBitSet::with_capacity(problem.catalogs[catalog].len());
-        let alike = &self.column(problem, catalog, key).alike;
+        let mut types = FixedBitSet::with_capacity(tables.catalogs[catalog].len());
+        let alike = &self.column(tables, catalog, key).alike;
         for (_, having) in alike.iter().filter(|(set, _)| !set.admits_absence()) {
             types.union_with(having);
         }
         types
     }
 
-    fn column(&mut self, problem: &Problem<'_>, catalog: usize, key: Key) -> &Column {
+    fn column(&mut self, tables: &Tables<'_>, catalog: usize, key: Key) -> &Column {
         let column = self.columns.entry((catalog, key));
-        column.or_insert_with(|| Arc::new(Column::new(&problem.catalogs[catalog], key)))
+        column.or_insert_with(|| Arc::new(Column::new(&tables.catalogs[catalog], key)))
     }
 
     fn make(
         &mut self,
-        problem: &Problem<'_>,
+        tables: &Tables<'_>,
         template: usize,
         about: &Requirements,
         keys: impl Iterator<Item = Key>,
         (types, markets): (&FixedBitSet, &FixedBitSet),
     ) -> Option<Arc<Stock>> {
-        let compiled = &problem.templates[template];
-        let (catalog, symbols) = (compiled.catalog, &problem.symbols);
-        let table = &problem.catalogs[catalog];
+        let compiled = &tables.templates[template];
+        let (catalog, symbols) = (compiled.catalog, &tables.symbols);
+        let table = &tables.catalogs[catalog];
         let (mut types, mut markets) = (types.clone(), markets.clone());
         for (key, wanted) in keys.filter_map(|key| Some((key, about.get(key)?))) {
-            self.column(problem, catalog, key).keep(wanted, &mut types, symbols);
+            self.column(tables, catalog, key).keep(wanted, &mut types, symbols);
             for market in markets.ones().collect::<Vec<_>>() {
                 let have = table.markets[market].requirements.get(key);
                 if have.is_some_and(|have| !overlap(have, wanted, symbols)) {
@@ -233,9 +233,9 @@ impl Stock {
     }
 
     /// Types that no other type beats in price and every resource, by index.
-    pub(crate) fn frontier(&self, problem: &Problem<'_>) -> &[usize] {
+    pub(crate) fn frontier(&self, tables: &Tables<'_>) -> &[usize] {
         self.frontier.get_or_init(|| {
-            frontier(problem, self.template, &self.ranked(&self.types).collect::<Vec<_>>())
+            frontier(tables, self.template, &self.ranked(&self.types).collect::<Vec<_>>())
         })
     }
 
@@ -260,8 +260,8 @@ pub(crate) fn by_price(types: &FixedBitSet, price: impl Fn(usize) -> i64) -> Vec
 
 /// The types that are worth considering, of types the cheapest first: a type that costs no less
 /// than another and has no more of anything never is.
-pub(crate) fn frontier(problem: &Problem<'_>, template: usize, by_price: &[usize]) -> Vec<usize> {
-    let compiled = &problem.templates[template];
+pub(crate) fn frontier(tables: &Tables<'_>, template: usize, by_price: &[usize]) -> Vec<usize> {
+    let compiled = &tables.templates[template];
     let mut best: Vec<usize> = Vec::new();
     for &kind in by_price {
         let net = compiled.net(kind);

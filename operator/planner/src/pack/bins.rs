@@ -39,8 +39,8 @@ struct Slot {
 impl Bins {
     /// For the claims that a solver has.
     pub(crate) fn new(solver: &Solver<'_, '_>, strategy: Strategy) -> Self {
-        let width = solver.problem.columns.len();
-        let shapes = solver.problem.shapes.iter().map(|shape| &shape.requests[..]);
+        let width = solver.problem.tables.columns.len();
+        let shapes = solver.problem.tables.shapes.iter().map(|shape| &shape.requests[..]);
         let mut bins = Self {
             strategy,
             room_index: RoomIndex::new(shapes, width),
@@ -171,7 +171,7 @@ impl Bins {
 
     fn row(&self, solver: &Solver<'_, '_>, claim: usize) -> Vec<i64> {
         let claim = &solver.claims[claim];
-        let template = &solver.problem.templates[solver.specs[claim.spec].template];
+        let template = &solver.problem.tables.templates[solver.specs[claim.spec].template];
         match self.strategy {
             Strategy::Cheapest | Strategy::Columns | Strategy::Plain => {
                 super::loads::rest(template.net(claim.target), &claim.used)

@@ -22,11 +22,11 @@ use super::knapsack::{Effort, Takes, best_load};
 use super::loads::Load;
 use super::{Repeats, commit};
 use crate::Cancel;
-use crate::compile::add_times;
 use crate::demands::Demand;
 use crate::dual::{Master, Units};
 use crate::machine_specs::SpecId;
 use crate::solver::Solver;
+use crate::tables::add_times;
 use dealing::Dealer;
 use table::{Bin, Table};
 
@@ -110,7 +110,7 @@ pub(super) fn open(
         while machines > 0 {
             let template = solver.specs[spec].template;
             let mut allowed = solver.specs[spec].types.clone();
-            if solver.limits.restrict(solver.problem, template, &mut allowed).is_err() {
+            if solver.limits.restrict(&solver.problem.tables, template, &mut allowed).is_err() {
                 return None;
             }
             let load = load(&table, demands, spec, &takes)?;
@@ -134,9 +134,9 @@ pub(super) fn is_within(
     allowed: &FixedBitSet,
 ) -> bool {
     let problem = solver.problem;
-    let mut used = vec![0; problem.columns.len()];
+    let mut used = vec![0; problem.tables.columns.len()];
     for &(demand, n) in &load.takes {
-        add_times(&mut used, &problem.shapes[demands[demand].shape].requests, n);
+        add_times(&mut used, &problem.tables.shapes[demands[demand].shape].requests, n);
     }
     let mut types = allowed.clone();
     solver.keep_fitting(&mut types, solver.specs[load.spec].template, &used, &[]);

@@ -12,14 +12,16 @@ use fixedbitset::FixedBitSet;
 use smallvec::SmallVec;
 
 use crate::Cancel;
-use crate::compile::shapes::ports_conflict;
-use crate::compile::{Problem, add_times, times};
+use crate::compile::Problem;
 use crate::demands::Demand;
 use crate::machine_specs::{MachineSpecs, SpecId};
 use crate::pack::{Bins, Strategy, value};
 use crate::plan::Exclusion;
 use crate::room_index::Query;
 use crate::solver::{Claim, REASONS, Solver, holds};
+use crate::tables::shapes::ports_conflict;
+use crate::tables::templates::pool_name;
+use crate::tables::{add_times, times};
 use crate::topology::{DomainChoice, Host};
 
 /// How many machines that would have to grow are compared for one pod.
@@ -75,7 +77,7 @@ pub(crate) fn alternatives(
     shape: usize,
 ) -> impl Iterator<Item = (usize, usize)> + use<> {
     let (preferences, terms) = problem.rules.preferences(shape);
-    let variants = &problem.classes[problem.shapes[shape].class].variants;
+    let variants = &problem.tables.classes[problem.tables.shapes[shape].class].variants;
     let (best, plain, all) = (variants.best(), variants.plain(), variants.len());
     let stride = (preferences * best.len()).div_ceil(STEPS).max(1);
     let with_terms = (0..terms).step_by(stride);
@@ -115,18 +117,18 @@ pub(crate) struct Placing {
 
 impl Placing {
     pub(crate) fn new(bins: &Bins, solver: &Solver<'_, '_>, demand: &Demand) -> Self {
-        let problem = solver.problem;
-        let requests = &problem.shapes[demand.shape].requests;
-        let half: Vec<i64> = requests.iter().map(|amount| amount / 2).collect();
-        let closed = solver.counts.closed_hosts(problem, demand.shape, demand.dropped, true);
+        let (rules, topology) = (&solver.problem.rules, &solver.problem.topology());
+        let (shape, dropped) = (demand.shape, demand.dropped);
+        let compiled = &solver.problem.tables.shapes[shape];
+        let half: Vec<i64> = compiled.requests.iter().map(|amount| amount / 2).collect();
+        let closed = solver.counts.closed_hosts(topology, shape, dropped, true);
         Self {
-            whole: bins.query(requests),
+            whole: bins.query(&compiled.requests),
             half: bins.query(&half),
-            full: solver.counts.full_hosts(problem, demand.shape, demand.dropped, &closed),
+            full: solver.counts.full_hosts(topology, shape, dropped, &closed),
             closed,
-            alone: !problem.shapes[demand.shape].ports.is_empty()
-                || problem.rules.one_per_host(demand.shape, demand.dropped),
-            domain_rules: problem.rules.has_domains(demand.shape, demand.dropped),
+            alone: !compiled.ports.is_empty() || rules.one_per_host(shape, dropped),
+            domain_rules: rules.has_domains(shape, dropped),
             admitted: Vec::new(),
             known: FixedBitSet::new(),
             elsewhere: SmallVec::new(),
@@ -156,7 +158,7 @@ impl Placing {
             let mut from = 0;
             while let Some(claim) = bins.next(&self.whole, slot, &self.full, from) {
                 from = claim + 1;
-                let requests = &solver.problem.shapes[demand.shape].requests;
+                let requests = &solver.problem.tables.shapes[demand.shape].requests;
                 let n = times(requests, bins.room(claim)).min(room(solver, demand, claim, &to));
                 if n > 0 && join(solver, bins, demand, claim, &to, n, strategy) {
                     self.note(solver, demand, claim);
@@ -206,7 +208,7 @@ impl Placing {
     /// Notes that a pod of the demand is on a machine to come, which that may close for the next.
     fn note(&mut self, solver: &Solver<'_, '_>, demand: &Demand, claim: usize) {
         let (counts, host) = (&solver.counts, Host::Claim(claim));
-        if counts.closes(solver.problem, demand.shape, demand.dropped, host) {
+        if counts.closes(&solver.problem.topology(), demand.shape, demand.dropped, host) {
             self.closed.grow_and_insert(claim);
             self.full.grow_and_insert(claim);
         }
@@ -223,7 +225,7 @@ impl Placing {
             return price;
         }
         let problem = solver.problem;
-        let requests = &problem.shapes[demand.shape].requests;
+        let requests = &problem.tables.shapes[demand.shape].requests;
         let place = if self.alone {
             let mut types = solver.specs[spec].types.clone();
             solver.keep_fitting(&mut types, solver.specs[spec].template, requests, &[]);
@@ -232,7 +234,7 @@ impl Placing {
         } else {
             value(solver, spec, requests).ceil() as i64
         };
-        let price = place + problem.policy.node_price.0;
+        let price = place + problem.tables.policy.node_price.0;
         self.elsewhere.push((spec, price));
         price
     }
@@ -246,7 +248,7 @@ impl Placing {
         demand: &mut Demand,
         told: usize,
     ) -> Result<(), Vec<(String, Exclusion)>> {
-        let problem = solver.problem;
+        let tables = &solver.problem.tables;
         let mut reasons = Vec::new();
         for template in solver.templates_for(demand) {
             let tells = reasons.len() < told;
@@ -259,9 +261,8 @@ impl Placing {
                     return Ok(());
                 }
                 Err(reason) if tells => {
-                    let pool =
-                        crate::compile::types::pool_name(problem, &problem.templates[template]);
-                    reasons.push((pool.to_owned(), reason));
+                    let pool = pool_name(tables, &tables.templates[template]).to_owned();
+                    reasons.push((pool, reason));
                 }
                 Err(_) => {}
             }
@@ -276,47 +277,48 @@ impl Placing {
         template: usize,
     ) -> Result<(), Exclusion> {
         let problem = solver.problem;
-        let shape = &problem.shapes[demand.shape];
+        let (tables, topology) = (&problem.tables, &problem.topology());
+        let shape = &tables.shapes[demand.shape];
         let free = solver.open(demand, template)?;
         let index = solver.claims.len();
         let (specs, counts, limits) = (&mut solver.specs, &mut solver.counts, &solver.limits);
         let holds =
             &mut |specs: &MachineSpecs, spec| holds(problem, limits, &specs[spec], demand.shape);
-        let to = counts.narrow(problem, specs, demand.shape, demand.dropped, free, holds)?;
+        let to = counts.narrow(topology, specs, demand.shape, demand.dropped, free, holds)?;
         let spec = to.spec;
         let mut types = solver.specs[spec].types.clone();
         solver.keep_fitting(&mut types, template, &shape.requests, &shape.ports);
         if types.is_clear() {
             return Err(solver.shortage(spec, &shape.requests));
         }
-        solver.limits.restrict(problem, template, &mut types)?;
+        solver.limits.restrict(tables, template, &mut types)?;
         let n = room(solver, demand, index, &to);
         if n == 0 {
-            return Err(solver.counts.no_host(problem, demand.shape, demand.dropped));
+            return Err(solver.counts.no_host(topology, demand.shape, demand.dropped));
         }
         if solver.is_strict()
             && let Some((key, required, found)) = solver.lacking_values(spec, &types)
         {
-            let key = problem.symbols.key_name(key).to_owned();
+            let key = tables.symbols.key_name(key).to_owned();
             return Err(Exclusion::MinValues { key, required, found });
         }
         let target = self.target(solver, demand, spec, free, &types);
         if solver.limits.any(template) {
-            let modest = solver.limits.modest(problem, template, &types, target);
+            let modest = solver.limits.modest(tables, template, &types, target);
             if solver.lacking_values(spec, &modest).is_none() {
                 types = modest;
             }
-            solver.limits.charge(problem, template, &types);
+            solver.limits.charge(tables, template, &types);
         }
         let relaxed = crate::pack::relax(solver, spec, &types);
-        let mut n = n.min(times(&shape.requests, problem.templates[template].net(target))).max(1);
+        let mut n = n.min(times(&shape.requests, tables.templates[template].net(target))).max(1);
         if n > 1 && !keeps_values(solver, template, spec, &types, &shape.requests, n) {
             n = 1;
         }
         let mut used = vec![0; shape.requests.len()];
         add_times(&mut used, &shape.requests, n);
         let pods = demand.take(n).to_vec();
-        solver.counts.add_on_claim(problem, &mut solver.specs, demand.shape, index, spec, n);
+        solver.counts.add_on_claim(topology, &mut solver.specs, demand.shape, index, spec, n);
         let ports = shape.ports.clone();
         solver.claims.push(Claim { spec, used, types, ports, pods, relaxed, target });
         self.note(solver, demand, index);
@@ -335,11 +337,11 @@ impl Placing {
         free: SpecId,
         types: &FixedBitSet,
     ) -> usize {
-        let problem = solver.problem;
-        let shape = &problem.shapes[demand.shape];
-        let template = &problem.templates[solver.specs[spec].template];
-        let domains =
-            problem.rules.shares(problem, &mut solver.specs, demand.shape, demand.dropped, free);
+        let (tables, rules) = (&solver.problem.tables, &solver.problem.rules);
+        let shape = &tables.shapes[demand.shape];
+        let template = &tables.templates[solver.specs[spec].template];
+        let specs = &mut solver.specs;
+        let domains = rules.shares(tables, specs, demand.shape, demand.dropped, free);
         let most = if self.alone { 1 } else { demand.left().div_ceil(domains).max(1) };
         let known = self.targets.iter().find(|known| (known.0, known.1) == (spec, most));
         if let Some(&(_, _, target)) = known.filter(|known| types[known.2]) {
@@ -353,7 +355,7 @@ impl Placing {
         }
         let in_spec = &solver.specs[spec];
         let price = |kind: usize, n: usize| {
-            (in_spec.price(kind) + problem.policy.node_price.0) as f64 / n as f64
+            (in_spec.price(kind) + tables.policy.node_price.0) as f64 / n as f64
         };
         let mut best: Option<(f64, usize)> = None;
         for kind in solver.specs[spec].ranked(types) {
@@ -377,11 +379,11 @@ impl Placing {
 
 /// How many pods of a demand rules and ports let on a machine to come.
 fn room(solver: &Solver<'_, '_>, demand: &Demand, claim: usize, to: &DomainChoice) -> usize {
-    let problem = solver.problem;
-    let shape = &problem.shapes[demand.shape];
+    let (shape, topology) =
+        (&solver.problem.tables.shapes[demand.shape], solver.problem.topology());
     let host = Host::Claim(claim);
-    let hosts = solver.counts.room_on_host(problem, demand.shape, demand.dropped, host) as usize;
-    let mut n = demand.left().min(to.most).min(hosts);
+    let hosts = solver.counts.room_on_host(&topology, demand.shape, demand.dropped, host);
+    let mut n = demand.left().min(to.most).min(hosts as usize);
     if to.counted {
         // Nothing asks for it, but even domains leave more room for those that do.
         n = n.min(demand.left().div_ceil(8));
@@ -424,10 +426,10 @@ fn join(
     strategy: Strategy,
 ) -> bool {
     let problem = solver.problem;
-    let shape = &problem.shapes[demand.shape];
+    let shape = &problem.tables.shapes[demand.shape];
     let target = solver.claims[claim].target;
     let (before, after) = (&solver.specs[solver.claims[claim].spec], &solver.specs[to.spec]);
-    let template = &problem.templates[after.template];
+    let template = &problem.tables.templates[after.template];
     let exact = after.requirements.has_min_values();
     if strategy != Strategy::Fill && !exact {
         let dearer = !after.types[target] || after.price(target) > before.price(target);
@@ -463,7 +465,7 @@ fn grown(
     claim: usize,
     to: SpecId,
 ) -> Option<(i64, usize)> {
-    let shape = &solver.problem.shapes[demand.shape];
+    let shape = &solver.problem.tables.shapes[demand.shape];
     let types = solver.with(claim, to, &shape.requests, &shape.ports, 1);
     let target = solver.specs[to].cheapest(&types)?;
     if solver.is_strict() && solver.lacking_values(to, &types).is_some() {
@@ -484,8 +486,9 @@ fn settle(
     n: usize,
 ) {
     let problem = solver.problem;
-    let shape = &problem.shapes[demand.shape];
-    solver.counts.add_on_claim(problem, &mut solver.specs, demand.shape, index, to.spec, n);
+    let shape = &problem.tables.shapes[demand.shape];
+    let (topology, specs) = (&problem.topology(), &mut solver.specs);
+    solver.counts.add_on_claim(topology, specs, demand.shape, index, to.spec, n);
     let claim = &mut solver.claims[index];
     claim.pods.extend_from_slice(demand.take(n));
     claim.ports.extend(shape.ports.iter().cloned());

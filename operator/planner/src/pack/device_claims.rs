@@ -3,14 +3,14 @@
 use fixedbitset::FixedBitSet;
 
 use crate::Cancel;
-use crate::compile::add_times;
-use crate::compile::shapes::ports_conflict;
 use crate::demands::Demand;
 use crate::devices::Proposal;
 use crate::machine_specs::{MachineSpecs, SpecId};
 use crate::pack::{Bins, Strategy, alternatives, relax};
 use crate::plan::Exclusion;
 use crate::solver::{Claim, REASONS, Solver, holds};
+use crate::tables::add_times;
+use crate::tables::shapes::ports_conflict;
 use crate::topology::Host;
 
 /// A place on a planned machine.
@@ -76,19 +76,20 @@ fn best(
         }
     }
     let mut reasons = Vec::new();
-    for template in 0..solver.problem.templates.len() {
+    for template in 0..solver.problem.tables.templates.len() {
         let tells = reasons.len() < told;
         if !tells && solver.opens(demand, template).is_none() {
             continue;
         }
         match open(solver, demand, template) {
             Ok(place) => {
-                let price = place.dearer + solver.problem.policy.node_price.0;
+                let price = place.dearer + solver.problem.tables.policy.node_price.0;
                 return Ok(best.filter(|best| best.dearer <= price).unwrap_or(place));
             }
             Err(reason) if tells => {
-                let template = &solver.problem.templates[template];
-                let pool = crate::compile::types::pool_name(solver.problem, template).to_owned();
+                let template = &solver.problem.tables.templates[template];
+                let pool = crate::tables::templates::pool_name(&solver.problem.tables, template)
+                    .to_owned();
                 reasons.push((pool, reason));
             }
             Err(_) => {}
@@ -100,15 +101,17 @@ fn best(
 /// A place on a machine that the plan opens anyway.
 fn join(solver: &mut Solver<'_, '_>, demand: &Demand, at: usize) -> Option<Place> {
     let problem = solver.problem;
-    let shape = &problem.shapes[demand.shape];
+    let shape = &problem.tables.shapes[demand.shape];
     let before = solver.claims[at].spec;
     if room(solver, demand, at) == 0 || ports_conflict(&shape.ports, &solver.claims[at].ports) {
         return None;
     }
-    let joined = solver.specs.join(problem, before, shape.class, demand.variant).ok()?;
+    let joined = solver.specs.join(&problem.tables, before, shape.class, demand.variant).ok()?;
     let (specs, counts) = (&mut solver.specs, &mut solver.counts);
     let any = &mut |_: &MachineSpecs, _| true;
-    let to = counts.narrow(problem, specs, demand.shape, demand.dropped, joined, any).ok()?;
+    let to = counts
+        .narrow(&problem.topology(), specs, demand.shape, demand.dropped, joined, any)
+        .ok()?;
     let types = solver.with(at, to.spec, &shape.requests, &shape.ports, 1);
     if types.is_clear() {
         return None;
@@ -126,27 +129,28 @@ fn join(solver: &mut Solver<'_, '_>, demand: &Demand, at: usize) -> Option<Place
 /// A place on a new machine of a template.
 fn open(solver: &mut Solver<'_, '_>, demand: &Demand, template: usize) -> Result<Place, Exclusion> {
     let problem = solver.problem;
-    let shape = &problem.shapes[demand.shape];
+    let shape = &problem.tables.shapes[demand.shape];
     let free = solver.open(demand, template)?;
     let at = solver.claims.len();
     let (specs, counts, limits) = (&mut solver.specs, &mut solver.counts, &solver.limits);
     let holds =
         &mut |specs: &MachineSpecs, spec| holds(problem, limits, &specs[spec], demand.shape);
-    let to = counts.narrow(problem, specs, demand.shape, demand.dropped, free, holds)?;
+    let to =
+        counts.narrow(&problem.topology(), specs, demand.shape, demand.dropped, free, holds)?;
     if room(solver, demand, at) == 0 {
-        return Err(solver.counts.no_host(problem, demand.shape, demand.dropped));
+        return Err(solver.counts.no_host(&problem.topology(), demand.shape, demand.dropped));
     }
     let mut types = solver.specs[to.spec].types.clone();
     solver.keep_fitting(&mut types, template, &shape.requests, &shape.ports);
     if types.is_clear() {
         return Err(solver.shortage(to.spec, &shape.requests));
     }
-    solver.limits.restrict(problem, template, &mut types)?;
+    solver.limits.restrict(&problem.tables, template, &mut types)?;
     let (spec, types, proposal) = propose(solver, demand, at, to.spec, &types)?;
     if solver.is_strict()
         && let Some((key, required, found)) = solver.lacking_values(spec, &types)
     {
-        let key = problem.symbols.key_name(key).to_owned();
+        let key = problem.tables.symbols.key_name(key).to_owned();
         return Err(Exclusion::MinValues { key, required, found });
     }
     let target = solver.specs[spec].cheapest(&types);
@@ -163,28 +167,29 @@ fn propose(
     types: &FixedBitSet,
 ) -> Result<(SpecId, FixedBitSet, Proposal), Exclusion> {
     let pod = demand.pods[demand.next];
-    let Some(devices) = &mut solver.devices else {
+    let problem = solver.problem;
+    let Some((left, table)) = solver.devices.as_mut().zip(problem.devices.as_deref()) else {
         return Err(Exclusion::Pod("its resource claims are not there".to_owned()));
     };
-    devices.on_claim(solver.problem, &mut solver.specs, (pod, at), spec, types)
+    left.on_claim(&problem.tables, table, &mut solver.specs, (pod, at), spec, types)
 }
 
 /// The number of pods of the demand that topology rules admit to a planned machine.
 fn room(solver: &Solver<'_, '_>, demand: &Demand, at: usize) -> u32 {
     let host = Host::Claim(at);
-    solver.counts.room_on_host(solver.problem, demand.shape, demand.dropped, host)
+    solver.counts.room_on_host(&solver.problem.topology(), demand.shape, demand.dropped, host)
 }
 
 /// Places the next pod on a planned machine.
 fn settle(solver: &mut Solver<'_, '_>, bins: &mut Bins, demand: &mut Demand, place: Place) {
     let problem = solver.problem;
-    let shape = &problem.shapes[demand.shape];
+    let shape = &problem.tables.shapes[demand.shape];
     let Place { at, spec, mut types, proposal, target, .. } = place;
-    solver.counts.add_on_claim(problem, &mut solver.specs, demand.shape, at, spec, 1);
+    solver.counts.add_on_claim(&problem.topology(), &mut solver.specs, demand.shape, at, spec, 1);
     let template = solver.specs[spec].template;
-    if let Some(devices) = &mut solver.devices {
-        devices.take(proposal);
-        devices.narrow(problem, at, problem.templates[template].catalog, &types);
+    if let Some((left, table)) = solver.devices.as_mut().zip(problem.devices.as_deref()) {
+        left.take(proposal);
+        left.narrow(table, at, problem.tables.templates[template].catalog, &types);
     }
     let pods = demand.take(1);
     if at < solver.claims.len() {
@@ -197,11 +202,11 @@ fn settle(solver: &mut Solver<'_, '_>, bins: &mut Bins, demand: &mut Demand, pla
         return;
     }
     if solver.limits.any(template) {
-        let modest = solver.limits.modest(problem, template, &types, target);
+        let modest = solver.limits.modest(&problem.tables, template, &types, target);
         if solver.lacking_values(spec, &modest).is_none() {
             types = modest;
         }
-        solver.limits.charge(problem, template, &types);
+        solver.limits.charge(&problem.tables, template, &types);
     }
     let relaxed = relax(solver, spec, &types);
     let (used, ports) = (shape.requests.clone(), shape.ports.clone());

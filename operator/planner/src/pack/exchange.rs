@@ -7,7 +7,7 @@
 //! prices, so what is missing to the price says how much there is to gain, and when to stop.
 
 use super::loads::{Load, Part, rest};
-use crate::compile::{add_times, take_times, times};
+use crate::tables::{add_times, take_times, times};
 
 /// A load that is worth so much of its machine's price is good enough.
 const ENOUGH: f64 = 0.999;

@@ -90,7 +90,7 @@ fn open(
         let spec = model.bins[machine.bin].spec;
         let template = solver.specs[spec].template;
         let mut allowed = solver.specs[spec].types.clone();
-        if solver.limits.restrict(solver.problem, template, &mut allowed).is_err() {
+        if solver.limits.restrict(&solver.problem.tables, template, &mut allowed).is_err() {
             return false;
         }
         let takes = machine.takes.iter().map(|&(row, n)| (model.sources[row].crew, n)).collect();
@@ -111,23 +111,30 @@ fn open(
 
 /// What machines cost, the price of having them included.
 fn price(solver: &Solver<'_, '_>, claims: &[Claim]) -> i64 {
-    let node_price = solver.problem.policy.node_price.0;
+    let node_price = solver.problem.tables.policy.node_price.0;
     claims.iter().map(|claim| solver.price(claim) + node_price).sum()
 }
 
 /// Counts all pods of the plan anew, in domains and on hosts.
 fn recount(solver: &mut Solver<'_, '_>, fresh: &Counts) {
     let problem = solver.problem;
-    let shape_of = |pod: usize| problem.snapshot.pods[pod].shape.0 as usize;
+    let shape_of = |pod: usize| problem.tables.snapshot.pods[pod].shape.0 as usize;
     solver.counts = fresh.clone();
     solver.counts.forget_claims();
     for &(pod, machine) in &solver.placed {
-        solver.counts.add_on_machine(problem, shape_of(pod), machine, 1);
+        solver.counts.add_on_machine(&problem.topology(), shape_of(pod), machine, 1);
     }
     for (index, claim) in solver.claims.iter().enumerate() {
         for &pod in &claim.pods {
             let (shape, spec) = (shape_of(pod), claim.spec);
-            solver.counts.add_on_claim(problem, &mut solver.specs, shape, index, spec, 1);
+            solver.counts.add_on_claim(
+                &problem.topology(),
+                &mut solver.specs,
+                shape,
+                index,
+                spec,
+                1,
+            );
         }
     }
 }

@@ -3,11 +3,11 @@
 use fixedbitset::FixedBitSet;
 
 use super::exchange::improve;
-use crate::compile::shapes::{HostPort, ports_conflict};
-use crate::compile::{add_times, take_times, times};
 use crate::demands::Demand;
 use crate::machine_specs::{SpecId, by_price, frontier};
 use crate::solver::Solver;
+use crate::tables::shapes::{HostPort, ports_conflict};
+use crate::tables::{add_times, take_times, times};
 
 /// How many types are filled in both orders.
 const PROMISING: usize = 12;
@@ -50,7 +50,7 @@ impl Part {
 #[expect(clippy::cast_precision_loss, reason = "a weight, not an amount of money that is paid")]
 pub(crate) fn value(solver: &Solver<'_, '_>, spec: SpecId, requests: &[i64]) -> f64 {
     let spec = &solver.specs[spec];
-    let template = &solver.problem.templates[spec.template];
+    let template = &solver.problem.tables.templates[spec.template];
     let share = |kind: usize| {
         let net = template.net(kind);
         let dominant = requests
@@ -66,8 +66,11 @@ pub(crate) fn value(solver: &Solver<'_, '_>, spec: SpecId, requests: &[i64]) -> 
         // Free machines still cost a pod slot, so that free pods are packed, too.
         dominant * (spec.price(kind) as f64 + 1.0)
     };
-    let best =
-        spec.frontier(solver.problem).iter().map(|&kind| share(kind)).fold(f64::INFINITY, f64::min);
+    let best = spec
+        .frontier(&solver.problem.tables)
+        .iter()
+        .map(|&kind| share(kind))
+        .fold(f64::INFINITY, f64::min);
     if best.is_finite() { best } else { 0.0 }
 }
 
@@ -80,7 +83,7 @@ fn worth(solver: &Solver<'_, '_>, load: &Load, kind: usize) -> f64 {
 #[expect(clippy::cast_precision_loss, reason = "a ratio for comparison")]
 fn cost(solver: &Solver<'_, '_>, load: &Load, kind: usize) -> f64 {
     let price = solver.specs[load.spec].price(kind);
-    price.saturating_add(solver.problem.policy.node_price.0.max(1)) as f64
+    price.saturating_add(solver.problem.tables.policy.node_price.0.max(1)) as f64
 }
 
 /// The load that is worth most per dollar, over the types that are worth considering.
@@ -95,9 +98,9 @@ pub(super) fn cheapest_load(
     let current = &solver.specs[spec];
     let template = current.template;
     let kinds = if *allowed == current.types {
-        current.frontier(problem).to_vec()
+        current.frontier(&problem.tables).to_vec()
     } else {
-        frontier(problem, template, &by_price(allowed, |kind| current.price(kind)))
+        frontier(&problem.tables, template, &by_price(allowed, |kind| current.price(kind)))
     };
     let price = |kind: usize| solver.specs[spec].price(kind);
     let mut kinds = super::values::thinned(solver, template, kinds, &price);
@@ -141,7 +144,7 @@ pub(super) fn cheapest_load(
         return fill_load(solver, demands, parts, spec, allowed);
     };
     let price = cost(solver, &load, kind);
-    improve(&mut load, parts, problem.templates[template].net(kind), price);
+    improve(&mut load, parts, problem.tables.templates[template].net(kind), price);
     load
 }
 
@@ -164,7 +167,7 @@ fn fill(
     order: Order,
 ) -> Option<Load> {
     let problem = solver.problem;
-    let template = &problem.templates[solver.specs[spec].template];
+    let template = &problem.tables.templates[solver.specs[spec].template];
     let mut room = template.net(kind).to_vec();
     let mut ports = template.overheads.ports(kind).to_vec();
     let mut load = Load { spec, takes: Vec::new(), value: 0.0 };
@@ -180,8 +183,8 @@ fn fill(
         let part = &parts[index];
         if part.narrows && order != Order::Unnarrowed {
             let demand = &demands[part.demand];
-            let class = problem.shapes[demand.shape].class;
-            match solver.specs.join(problem, load.spec, class, demand.variant) {
+            let class = problem.tables.shapes[demand.shape].class;
+            match solver.specs.join(&problem.tables, load.spec, class, demand.variant) {
                 Ok(joined) if solver.specs[joined].types[kind] => load.spec = joined,
                 _ => return false,
             }
@@ -270,17 +273,18 @@ pub(super) fn fill_load(
     let template = solver.specs[spec].template;
     let mut load = Load { spec, takes: Vec::new(), value: 0.0 };
     let mut types = allowed.clone();
-    let mut used = vec![0; problem.columns.len()];
+    let mut used = vec![0; problem.tables.columns.len()];
     let mut ports: Vec<HostPort> = Vec::new();
     let mut groups: Vec<usize> = Vec::new();
     for (index, part) in parts.iter().enumerate() {
         let demand = &demands[part.demand];
-        let class = problem.shapes[demand.shape].class;
+        let class = problem.tables.shapes[demand.shape].class;
         // What does not fit makes no spec.
         if index > 0 && most_of(solver, template, &types, &used, part) == 0 {
             continue;
         }
-        let Ok(joined) = solver.specs.join(problem, load.spec, class, demand.variant) else {
+        let Ok(joined) = solver.specs.join(&problem.tables, load.spec, class, demand.variant)
+        else {
             continue;
         };
         if part.groups.iter().any(|group| groups.contains(group)) {
@@ -331,7 +335,7 @@ fn most_of(
     used: &[i64],
     part: &Part,
 ) -> usize {
-    let fitting = &solver.problem.templates[template].fitting;
+    let fitting = &solver.problem.tables.templates[template].fitting;
     let of = |column: usize| (fitting.most(types, column) - used[column]) / part.requests[column];
     let columns = (0..used.len()).filter(|&column| part.requests[column] > 0);
     let most = columns.map(of).min().unwrap_or(i64::MAX);

@@ -20,10 +20,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::values::thinned;
 use crate::Cancel;
-use crate::compile::add_times;
 use crate::machine_specs::SpecId;
 use crate::snapshot::CapacityType;
 use crate::solver::{Claim, Solver};
+use crate::tables::add_times;
 use deal::{Deal, Kind, Row};
 
 /// With more pods than this nothing is rehearsed.
@@ -84,11 +84,11 @@ pub(crate) fn rehearse(solver: &mut Solver<'_, '_>, cancel: &dyn Cancel) {
 fn is_free(solver: &Solver<'_, '_>, claim: &Claim) -> bool {
     let problem = solver.problem;
     let spec = &solver.specs[claim.spec];
-    let table = &problem.catalogs[problem.templates[spec.template].catalog];
+    let table = &problem.tables.catalogs[problem.tables.templates[spec.template].catalog];
     let is_reserved = |market: usize| table.markets[market].capacity_type == CapacityType::Reserved;
     let is_plain = |&pod: &usize| {
-        let pod = &problem.snapshot.pods[pod];
-        let (number, shape) = (pod.shape.0 as usize, &problem.shapes[pod.shape.0 as usize]);
+        let pod = &problem.tables.snapshot.pods[pod];
+        let (number, shape) = (pod.shape.0 as usize, &problem.tables.shapes[pod.shape.0 as usize]);
         let alone = problem.rules.concern(number) || shape.has_claims || !shape.ports.is_empty();
         pod.buffer.is_none() && !alone
     };
@@ -121,7 +121,7 @@ impl Stage {
         let shapes: FxHashSet<_> = claims
             .iter()
             .flat_map(|claim| &claim.pods)
-            .map(|&pod| problem.snapshot.pods[pod].shape)
+            .map(|&pod| problem.tables.snapshot.pods[pod].shape)
             .collect();
         let large = shapes.len() * claims.len() > COUNTS;
         if claims.len() < 2 || large || pods > PODS || specs.len() > SPECS {
@@ -134,7 +134,7 @@ impl Stage {
         let pods: Vec<(usize, usize)> = order
             .iter()
             .map(|&pod| {
-                let shape = problem.snapshot.pods[pod].shape.0 as usize;
+                let shape = problem.tables.snapshot.pods[pod].shape.0 as usize;
                 let row = *row_of.entry(shape).or_insert_with(|| {
                     shapes.push(shape);
                     shapes.len() - 1
@@ -148,38 +148,41 @@ impl Stage {
             let mut order: Vec<usize> = (0..pods.len()).collect();
             crate::arrival_order::shuffle(&mut order, number);
             order.sort_by_key(|&at| {
-                let pod = &problem.snapshot.pods[pods[at].0];
+                let pod = &problem.tables.snapshot.pods[pods[at].0];
                 (std::cmp::Reverse(pod.priority), pod.created_at)
             });
             order.into_iter().map(|at| pods[at]).collect()
         });
         let used = |&column: &usize| {
-            column < 2 || shapes.iter().any(|&shape| problem.shapes[shape].requests[column] > 0)
+            column < 2
+                || shapes.iter().any(|&shape| problem.tables.shapes[shape].requests[column] > 0)
         };
-        let columns: Vec<usize> = (0..problem.columns.len()).filter(used).collect();
+        let columns: Vec<usize> = (0..problem.tables.columns.len()).filter(used).collect();
         let of = |row: &[i64]| -> Vec<i64> { columns.iter().map(|&it| row[it]).collect() };
         let rows: Vec<Row> = shapes
             .iter()
             .map(|&shape| {
                 let suitable = (0..specs.len()).filter(|&at| suits(solver, specs[at], shape));
                 let takes: FixedBitSet = suitable.collect();
-                let value =
-                    takes.ones().map(|at| solver.specs.place_price(problem, specs[at], shape));
+                let value = takes
+                    .ones()
+                    .map(|at| solver.specs.place_price(&problem.tables, specs[at], shape));
                 let value = value.min()?;
-                Some(Row { requests: of(&problem.shapes[shape].requests), takes, value })
+                Some(Row { requests: of(&problem.tables.shapes[shape].requests), takes, value })
             })
             .collect::<Option<_>>()?;
-        let node_price = problem.policy.node_price.0;
+        let node_price = problem.tables.policy.node_price.0;
         let (mut kinds, mut types) = (Vec::new(), Vec::new());
         for (group, &spec) in specs.iter().enumerate() {
             let (spec, template) = (&solver.specs[spec], solver.specs[spec].template);
             let price = |kind: usize| spec.price(kind).saturating_add(node_price);
-            let mut some = thinned(solver, template, spec.frontier(problem).to_vec(), &price);
+            let mut some =
+                thinned(solver, template, spec.frontier(&problem.tables).to_vec(), &price);
             some.extend(claims.iter().filter(|it| it.spec == specs[group]).map(|it| it.target));
             some.sort_unstable();
             some.dedup();
             for kind in some {
-                let net = of(problem.templates[template].net(kind));
+                let net = of(problem.tables.templates[template].net(kind));
                 kinds.push(Kind { group, net, price: price(kind) });
                 types.push(kind);
             }
@@ -323,12 +326,12 @@ impl Stage {
             let (spec, target) = (self.specs[self.kinds[kind].group], self.types[kind]);
             let template = solver.specs[spec].template;
             // Room that only the rehearsal knows of has to be there, whatever type it becomes.
-            let room = self.deal.asked(problem.templates[template].net(target));
+            let room = self.deal.asked(problem.tables.templates[template].net(target));
             let mut types = solver.specs[spec].types.clone();
             solver.keep_fitting(&mut types, template, &room, &[]);
             let claim = Claim {
                 spec,
-                used: vec![0; problem.columns.len()],
+                used: vec![0; problem.tables.columns.len()],
                 types,
                 ports: Vec::new(),
                 pods: Vec::new(),
@@ -338,8 +341,8 @@ impl Stage {
             claims.extend(std::iter::repeat_n(claim, n));
         }
         for (pod, machine) in self.deal.places(&self.kinds, fleet) {
-            let shape = problem.snapshot.pods[pod].shape.0 as usize;
-            add_times(&mut claims[machine].used, &problem.shapes[shape].requests, 1);
+            let shape = problem.tables.snapshot.pods[pod].shape.0 as usize;
+            add_times(&mut claims[machine].used, &problem.tables.shapes[shape].requests, 1);
             claims[machine].pods.push(pod);
         }
         claims.retain(|claim| !claim.pods.is_empty());
@@ -350,9 +353,9 @@ impl Stage {
 /// Whether a machine of a spec takes pods of a shape and keeps its spec.
 fn suits(solver: &mut Solver<'_, '_>, spec: SpecId, shape: usize) -> bool {
     let problem = solver.problem;
-    let class = problem.shapes[shape].class;
-    let mut variants = problem.classes[class].variants.relaxed();
-    variants.any(|variant| solver.specs.joined(problem, spec, class, variant) == Some(spec))
+    let class = problem.tables.shapes[shape].class;
+    let mut variants = problem.tables.classes[class].variants.relaxed();
+    variants.any(|variant| solver.specs.joined(&problem.tables, spec, class, variant) == Some(spec))
 }
 
 fn number(n: usize) -> i64 {

@@ -13,10 +13,10 @@ use smallvec::SmallVec;
 
 use super::{Bins, Strategy};
 use crate::Cancel;
-use crate::compile::shapes::ports_conflict;
-use crate::compile::{add_times, fits, take_times};
 use crate::room_index::Query;
 use crate::solver::Solver;
+use crate::tables::shapes::ports_conflict;
+use crate::tables::{add_times, fits, take_times};
 use crate::topology::Mobility;
 
 /// How many machines that would have to grow are compared for one pod.
@@ -43,7 +43,7 @@ pub(crate) fn relocate(solver: &mut Solver<'_, '_>, cancel: &dyn Cancel) {
     for claim in (0..bound.len()).filter(|&claim| bound[claim]) {
         bins.close(claim);
     }
-    let mobility = vec![None; solver.problem.shapes.len()];
+    let mobility = vec![None; solver.problem.tables.shapes.len()];
     let mut relocation = Relocation { solver, bins, bound, mobility };
     relocation.shrink(cancel);
     relocation.dissolve(cancel);
@@ -54,13 +54,13 @@ pub(crate) fn relocate(solver: &mut Solver<'_, '_>, cancel: &dyn Cancel) {
 /// Whether more than room decides about a machine's types, so that it stays as it is.
 fn is_bound(solver: &Solver<'_, '_>, claim: usize) -> bool {
     let claim = &solver.claims[claim];
-    let has_claims = |&pod: &usize| solver.problem.shapes[shape_of(solver, pod)].has_claims;
+    let has_claims = |&pod: &usize| solver.problem.tables.shapes[shape_of(solver, pod)].has_claims;
     let with_devices = solver.devices.is_some() && claim.pods.iter().any(has_claims);
     with_devices || solver.specs[claim.spec].requirements.has_min_values()
 }
 
 fn shape_of(solver: &Solver<'_, '_>, pod: usize) -> usize {
-    solver.problem.snapshot.pods[pod].shape.0 as usize
+    solver.problem.tables.snapshot.pods[pod].shape.0 as usize
 }
 
 struct Relocation<'s, 'p, 'a> {
@@ -114,7 +114,7 @@ impl Relocation<'_, '_, '_> {
         let mut shrunk = false;
         for pod in self.largest_first(claim) {
             let shape = shape_of(self.solver, pod);
-            let requests = &problem.shapes[shape].requests;
+            let requests = &problem.tables.shapes[shape].requests;
             if self.mobility(shape) == Mobility::Stays
                 || !self.do_without(claim, requests, &cheaper)
             {
@@ -157,7 +157,7 @@ impl Relocation<'_, '_, '_> {
                 return false;
             }
         }
-        let saved = self.price(claim) + self.solver.problem.policy.node_price.0;
+        let saved = self.price(claim) + self.solver.problem.tables.policy.node_price.0;
         let (mut spent, mut moves) = (0, Vec::with_capacity(pods.len()));
         for &pod in &pods {
             let shape = shape_of(self.solver, pod);
@@ -183,7 +183,7 @@ impl Relocation<'_, '_, '_> {
     /// Undoes moves of pods that are still on their machine as well.
     fn take_back(&mut self, from: usize, moves: &[Moved]) {
         for moved in moves.iter().rev() {
-            let requests = &self.solver.problem.shapes[moved.shape].requests;
+            let requests = &self.solver.problem.tables.shapes[moved.shape].requests;
             let claim = &mut self.solver.claims[moved.to];
             claim.pods.pop();
             take_times(&mut claim.used, requests, 1);
@@ -203,7 +203,7 @@ impl Relocation<'_, '_, '_> {
     fn mobility(&mut self, shape: usize) -> Mobility {
         let problem = self.solver.problem;
         *self.mobility[shape].get_or_insert_with(|| {
-            let compiled = &problem.shapes[shape];
+            let compiled = &problem.tables.shapes[shape];
             let free = compiled.ports.is_empty() && !compiled.has_claims;
             if free { problem.rules.mobility(shape) } else { Mobility::Stays }
         })
@@ -213,7 +213,7 @@ impl Relocation<'_, '_, '_> {
     fn largest_first(&self, claim: usize) -> SmallVec<[usize; 16]> {
         let mut pods: SmallVec<[usize; 16]> = self.solver.claims[claim].pods.as_slice().into();
         pods.sort_by_key(|&pod| {
-            let requests = &self.solver.problem.shapes[shape_of(self.solver, pod)].requests;
+            let requests = &self.solver.problem.tables.shapes[shape_of(self.solver, pod)].requests;
             std::cmp::Reverse((requests[0], requests[1]))
         });
         pods
@@ -225,13 +225,13 @@ impl Relocation<'_, '_, '_> {
         let claim = &self.solver.claims[claim];
         let mut largest = vec![0; claim.used.len()];
         for &pod in &claim.pods {
-            let requests = &problem.shapes[shape_of(self.solver, pod)].requests;
+            let requests = &problem.tables.shapes[shape_of(self.solver, pod)].requests;
             largest.iter_mut().zip(requests).for_each(|(most, &amount)| *most = amount.max(*most));
         }
         let mut least = claim.used.clone();
         take_times(&mut least, &largest, 1);
         let spec = &self.solver.specs[claim.spec];
-        let template = &problem.templates[spec.template];
+        let template = &problem.tables.templates[spec.template];
         let price = spec.price(claim.target);
         let cheaper = spec.ranked(&spec.types).take_while(|&kind| spec.price(kind) < price);
         let holds = |&kind: &usize| {
@@ -244,7 +244,8 @@ impl Relocation<'_, '_, '_> {
     /// Whether one of some types holds a machine's pods but for one with such requests.
     fn do_without(&self, claim: usize, requests: &[i64], types: &[usize]) -> bool {
         let claim = &self.solver.claims[claim];
-        let template = &self.solver.problem.templates[self.solver.specs[claim.spec].template];
+        let template =
+            &self.solver.problem.tables.templates[self.solver.specs[claim.spec].template];
         types.iter().any(|&kind| {
             let mut rows = claim.used.iter().zip(requests).zip(template.net(kind));
             rows.all(|((&used, &less), &have)| used - less <= have)
@@ -258,7 +259,7 @@ impl Relocation<'_, '_, '_> {
 
     /// Another machine that holds a pod of a shape as it is.
     fn room_elsewhere(&mut self, claim: usize, shape: usize) -> Option<usize> {
-        let requests = &self.solver.problem.shapes[shape].requests;
+        let requests = &self.solver.problem.tables.shapes[shape].requests;
         let query = self.bins.query(requests);
         self.ask_others(claim, shape, &query, |this, to| {
             fits(requests, this.bins.room(to)).then_some(to)
@@ -268,7 +269,7 @@ impl Relocation<'_, '_, '_> {
     /// Of some other machines the one that gets least dearer by a pod of a shape: by how much,
     /// which, and what it then aims at.
     fn growing(&mut self, claim: usize, shape: usize) -> Option<(i64, usize, usize)> {
-        let requests = &self.solver.problem.shapes[shape].requests;
+        let requests = &self.solver.problem.tables.shapes[shape].requests;
         let mut best: Option<(i64, usize, usize)> = None;
         let mut compared = 0;
         self.ask_others(claim, shape, &Query::default(), |this, to| {
@@ -297,7 +298,7 @@ impl Relocation<'_, '_, '_> {
     ) -> Option<T> {
         let problem = self.solver.problem;
         let slots = self.slots(claim, shape);
-        let closed = self.solver.counts.closed_hosts(problem, shape, 0, true);
+        let closed = self.solver.counts.closed_hosts(&problem.topology(), shape, 0, true);
         let mut looks = 0;
         for slot in slots {
             let mut from = 0;
@@ -307,7 +308,7 @@ impl Relocation<'_, '_, '_> {
                     return None;
                 }
                 if to != claim
-                    && self.solver.counts.suits_host(problem, shape, to)
+                    && self.solver.counts.suits_host(&problem.topology(), shape, to)
                     && let Some(answer) = ask(self, to)
                 {
                     return Some(answer);
@@ -323,13 +324,13 @@ impl Relocation<'_, '_, '_> {
         let problem = self.solver.problem;
         let own = self.solver.claims[claim].spec;
         let moves_far = self.mobility(shape) == Mobility::InTemplate;
-        let class = problem.shapes[shape].class;
+        let class = problem.tables.shapes[shape].class;
         let specs = &self.solver.specs;
         let others = self.bins.live().filter(|&slot| {
             let spec = self.bins.spec(slot);
             spec != own
                 && specs[spec].template == specs[own].template
-                && specs.keeps(problem, spec, class, 0)
+                && specs.keeps(&problem.tables, spec, class, 0)
         });
         let mut slots: SmallVec<[usize; 8]> = SmallVec::new();
         slots.push(self.bins.slot_of(claim));
@@ -344,7 +345,7 @@ impl Relocation<'_, '_, '_> {
         let shape = shape_of(self.solver, pod);
         let claim = &mut self.solver.claims[to];
         claim.pods.push(pod);
-        add_times(&mut claim.used, &self.solver.problem.shapes[shape].requests, 1);
+        add_times(&mut claim.used, &self.solver.problem.tables.shapes[shape].requests, 1);
         self.count(shape, from, to);
         self.bins.refresh(self.solver, to);
     }
@@ -356,7 +357,7 @@ impl Relocation<'_, '_, '_> {
         let shape = shape_of(self.solver, pod);
         let left = &mut self.solver.claims[claim];
         left.pods.retain(|&other| other != pod);
-        take_times(&mut left.used, &problem.shapes[shape].requests, 1);
+        take_times(&mut left.used, &problem.tables.shapes[shape].requests, 1);
         if left.pods.is_empty() {
             self.bins.close(claim);
             return;
@@ -365,7 +366,7 @@ impl Relocation<'_, '_, '_> {
         let spec = &self.solver.specs[left.spec];
         let mut types = spec.types.clone();
         self.solver.keep_fitting(&mut types, spec.template, &left.used, &left.ports);
-        self.solver.limits.keep_no_larger(problem, spec.template, &mut types, &left.types);
+        self.solver.limits.keep_no_larger(&problem.tables, spec.template, &mut types, &left.types);
         let target = spec.cheapest(&types).unwrap_or(left.target);
         let left = &mut self.solver.claims[claim];
         (left.target, left.types) = (target, types);
@@ -376,7 +377,7 @@ impl Relocation<'_, '_, '_> {
     fn count(&mut self, shape: usize, from: usize, to: usize) {
         let problem = self.solver.problem;
         for (claim, by) in [(from, -1), (to, 1)] {
-            self.solver.counts.add_on_host(problem, shape, claim, by);
+            self.solver.counts.add_on_host(&problem.topology(), shape, claim, by);
         }
     }
 }

@@ -67,7 +67,7 @@ pub(crate) fn repack(solver: &mut Solver<'_, '_>, cancel: &dyn Cancel) {
     }
     if changed {
         let pods = solver.claims.iter().map(|claim| &claim.pods[..]);
-        solver.counts.recount_claims(solver.problem, pods);
+        solver.counts.recount_claims(&solver.problem.topology(), pods);
     }
 }
 
@@ -89,7 +89,7 @@ fn repack_spec(
         .filter(|&index| {
             let shapes = shapes_of(solver, &solver.claims[index]);
             shapes.into_iter().all(|shape| {
-                !problem.shapes[shape].has_claims && problem.rules.is_alone_on_hosts(shape)
+                !problem.tables.shapes[shape].has_claims && problem.rules.is_alone_on_hosts(shape)
             })
         })
         .collect();
@@ -108,7 +108,7 @@ fn repack_spec(
     let most = if forced { 0 } else { most };
     let mut valuation = Valuation::default();
     let worth = worth(solver, &mut valuation, &mut demands);
-    let node_price = problem.policy.node_price.0;
+    let node_price = problem.tables.policy.node_price.0;
     let price = |solver: &Solver<'_, '_>, claims: &[Claim]| -> i64 {
         claims.iter().map(|claim| solver.price(claim) + node_price).sum()
     };
@@ -176,12 +176,14 @@ fn fill_machines(
     let (mut spent, mut priced) = (0, kept);
     while let Some(seed) = demands.iter().position(|demand| demand.left() > 0) {
         let mut allowed = solver.specs[spec].types.clone();
-        if spent >= before || solver.limits.restrict(problem, template, &mut allowed).is_err() {
+        if spent >= before
+            || solver.limits.restrict(&problem.tables, template, &mut allowed).is_err()
+        {
             return false;
         }
         valuation.refresh(solver, demands, &given_up, template);
         let parts = parts(solver, demands, spec, seed);
-        let shape = &problem.shapes[demands[seed].shape];
+        let shape = &problem.tables.shapes[demands[seed].shape];
         let mut holding = allowed.clone();
         solver.keep_fitting(&mut holding, template, &shape.requests, &shape.ports);
         if holding.is_clear() {
@@ -217,7 +219,7 @@ fn demands(solver: &Solver<'_, '_>, spec: SpecId, claims: &[usize]) -> Vec<Deman
         })
         .collect();
     demands.sort_by_key(|demand| {
-        let requests = &problem.shapes[demand.shape].requests;
+        let requests = &problem.tables.shapes[demand.shape].requests;
         (std::cmp::Reverse((requests[0], requests[1])), demand.pods[0])
     });
     demands
@@ -251,7 +253,7 @@ fn worth(solver: &Solver<'_, '_>, valuation: &mut Valuation, demands: &mut [Dema
     let given_up = vec![false; demands.len()];
     valuation.refresh(solver, demands, &given_up, template);
     let values = demands.iter().map(|demand| {
-        let requests = &solver.problem.shapes[demand.shape].requests;
+        let requests = &solver.problem.tables.shapes[demand.shape].requests;
         let known = demand.value >= 0.0;
         let value = if known { demand.value } else { super::value(solver, spec, requests) };
         value * demand.left() as f64
@@ -278,7 +280,7 @@ fn parts(solver: &Solver<'_, '_>, demands: &mut [Demand], spec: SpecId, seed: us
         .into_iter()
         .map(|index| {
             let demand = &mut demands[index];
-            let shape = &problem.shapes[demand.shape];
+            let shape = &problem.tables.shapes[demand.shape];
             if demand.value < 0.0 {
                 demand.value = super::value(solver, spec, &shape.requests);
             }
@@ -298,17 +300,17 @@ fn parts(solver: &Solver<'_, '_>, demands: &mut [Demand], spec: SpecId, seed: us
 /// Charges the limits with the claims that there are.
 pub(super) fn charge_all(solver: &mut Solver<'_, '_>) {
     let problem = solver.problem;
-    if !(0..problem.templates.len()).any(|template| solver.limits.any(template)) {
+    if !(0..problem.tables.templates.len()).any(|template| solver.limits.any(template)) {
         return;
     }
-    solver.limits = Limits::new(problem);
+    solver.limits = Limits::new(&problem.tables);
     for claim in &solver.claims {
-        solver.limits.charge(problem, solver.specs[claim.spec].template, &claim.types);
+        solver.limits.charge(&problem.tables, solver.specs[claim.spec].template, &claim.types);
     }
 }
 
 fn shape_of(solver: &Solver<'_, '_>, pod: usize) -> usize {
-    solver.problem.snapshot.pods[pod].shape.0 as usize
+    solver.problem.tables.snapshot.pods[pod].shape.0 as usize
 }
 
 fn shapes_of(solver: &Solver<'_, '_>, claim: &Claim) -> Vec<usize> {

@@ -13,7 +13,7 @@ pub(super) fn turn(
     strategy: Strategy,
     index: usize,
 ) -> impl Ord + use<> {
-    let shape = &problem.shapes[demand.shape];
+    let shape = &problem.tables.shapes[demand.shape];
     let fills = strategy == Strategy::Fill;
     // Karpenter's way fills a machine as long as there is a larger type: who comes before those
     // that need a host each leaves none of these full.

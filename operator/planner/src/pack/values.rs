@@ -67,9 +67,9 @@ impl Valuation {
         specs.sort_unstable();
         specs.dedup();
         for spec in specs {
-            known.extend(solver.specs[spec].frontier(solver.problem).iter().copied());
+            known.extend(solver.specs[spec].frontier(&solver.problem.tables).iter().copied());
         }
-        let node_price = solver.problem.policy.node_price.0;
+        let node_price = solver.problem.tables.policy.node_price.0;
         // A type costs the least that any of the demands pays for it.
         let price = |kind: usize| {
             let prices = options.iter().map(|&(_, spec)| solver.specs[spec].price(kind));
@@ -81,15 +81,17 @@ impl Valuation {
         }
         let kinds: Vec<Kind> = types
             .iter()
-            .map(|&kind| Kind::new(solver.problem.templates[template].net(kind), price(kind)))
+            .map(|&kind| {
+                Kind::new(solver.problem.tables.templates[template].net(kind), price(kind))
+            })
             .collect();
-        let net = &solver.problem.templates[template];
+        let net = &solver.problem.tables.templates[template];
         let items: Vec<Item> = options
             .iter()
             .map(|&(index, spec)| {
-                let requests = &solver.problem.shapes[demands[index].shape].requests;
+                let requests = &solver.problem.tables.shapes[demands[index].shape].requests;
                 let holds = |kind: usize| {
-                    solver.specs[spec].types[kind] && crate::compile::fits(requests, net.net(kind))
+                    solver.specs[spec].types[kind] && crate::tables::fits(requests, net.net(kind))
                 };
                 let holding = (0..types.len()).filter(|&at| holds(types[at])).collect();
                 Item::new(demands[index].left(), requests, holding)
@@ -130,7 +132,7 @@ pub(super) fn thinned(
     if kinds.len() <= KINDS {
         return kinds;
     }
-    let template = &solver.problem.templates[template];
+    let template = &solver.problem.tables.templates[template];
     let log = |amount: i64| (amount.max(1) as f64).log2();
     let mut steps: Vec<(i64, i64, usize)> = kinds
         .iter()

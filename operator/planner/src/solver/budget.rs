@@ -29,7 +29,7 @@ impl Solver<'_, '_> {
 
     /// The price of all planned machines, `node_price` included.
     pub(crate) fn cost(&self) -> i64 {
-        let node_price = self.problem.policy.node_price.0;
+        let node_price = self.problem.tables.policy.node_price.0;
         self.claims.iter().map(|claim| self.price(claim) + node_price).sum()
     }
 

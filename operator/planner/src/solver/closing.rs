@@ -6,7 +6,7 @@ impl Solver<'_, '_> {
     /// Closes a machine for pods.
     pub(crate) fn close(&mut self, machine: usize) {
         self.closed.insert(machine);
-        if let Some(position) = self.problem.machines.position(machine) {
+        if let Some(position) = self.problem.tables.machines.position(machine) {
             self.closed_at.insert(position);
         }
     }
@@ -14,7 +14,7 @@ impl Solver<'_, '_> {
     /// Opens it again.
     pub(crate) fn reopen(&mut self, machine: usize) {
         self.closed.set(machine, false);
-        if let Some(position) = self.problem.machines.position(machine) {
+        if let Some(position) = self.problem.tables.machines.position(machine) {
             self.closed_at.set(position, false);
         }
     }

@@ -31,7 +31,7 @@ impl Solver<'_, '_> {
     /// heavy ones that in which its pods cost least.
     pub(crate) fn templates_for(&mut self, demand: &Demand) -> Vec<usize> {
         let problem = self.problem;
-        let mut order: Vec<usize> = (0..problem.templates.len()).collect();
+        let mut order: Vec<usize> = (0..problem.tables.templates.len()).collect();
         if order.windows(2).all(|pair| weight(problem, pair[0]) != weight(problem, pair[1])) {
             return order;
         }
@@ -48,21 +48,21 @@ impl Solver<'_, '_> {
     /// The templates that may meet what a demand requires.
     fn admitting(&self, demand: &Demand) -> FixedBitSet {
         let problem = self.problem;
-        let variants = &problem.classes[problem.shapes[demand.shape].class].variants;
-        let wanted = variants.at(demand.variant, &problem.symbols);
-        problem.by_value.admitting(&wanted.requirements)
+        let variants = &problem.tables.classes[problem.tables.shapes[demand.shape].class].variants;
+        let wanted = variants.at(demand.variant, &problem.tables.symbols);
+        problem.tables.by_value.admitting(&wanted.requirements)
     }
 
     /// The cost of each of a demand's pods on machines of a spec without other pods: on the type
     /// where it is least, of which at least one is bought.
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
     fn place_price(&self, spec: SpecId, demand: &Demand) -> i64 {
-        let requests = &self.problem.shapes[demand.shape].requests;
+        let requests = &self.problem.tables.shapes[demand.shape].requests;
         let one = 1.0 / demand.left().max(1) as f64;
-        share_price(self.problem, &self.specs[spec], requests, one)
+        share_price(&self.problem.tables, &self.specs[spec], requests, one)
     }
 }
 
 fn weight(problem: &Problem<'_>, template: usize) -> i32 {
-    problem.snapshot.node_pools[problem.templates[template].pool].weight
+    problem.tables.snapshot.node_pools[problem.tables.templates[template].pool].weight
 }

@@ -1,10 +1,10 @@
 //! Which NodePools launch machines for a pod, or why none does.
 
 use super::{Solver, holds};
-use crate::compile::types::pool_name;
 use crate::demands::Demand;
 use crate::machine_specs::SpecId;
 use crate::plan::Exclusion;
+use crate::tables::templates::pool_name;
 
 /// The number of NodePools whose reason for excluding a pod is reported.
 pub(crate) const REASONS: usize = 100;
@@ -13,10 +13,13 @@ impl Solver<'_, '_> {
     /// The reasons that exclude a demand from templates none of which admits it.
     pub(crate) fn why_not_launchable(&mut self, demand: &Demand) -> Vec<(String, Exclusion)> {
         let problem = self.problem;
-        let templates = (0..problem.templates.len()).take(REASONS);
+        let templates = (0..problem.tables.templates.len()).take(REASONS);
         let reasons = templates.filter_map(|template| {
             let reason = self.open(demand, template).err()?;
-            Some((pool_name(problem, &problem.templates[template]).to_owned(), reason))
+            Some((
+                pool_name(&problem.tables, &problem.tables.templates[template]).to_owned(),
+                reason,
+            ))
         });
         reasons.collect()
     }
@@ -24,22 +27,22 @@ impl Solver<'_, '_> {
     /// The spec of a template with one pod of a demand on it.
     pub(crate) fn opens(&mut self, demand: &Demand, template: usize) -> Option<SpecId> {
         let problem = self.problem;
-        let shape = &problem.shapes[demand.shape];
+        let shape = &problem.tables.shapes[demand.shape];
         // What is too large for every type needs no look at labels.
-        let mut types = problem.templates[template].types.clone();
+        let mut types = problem.tables.templates[template].types.clone();
         self.keep_fitting(&mut types, template, &shape.requests, &[]);
         if types.is_clear() {
             return None;
         }
-        let base = self.specs.base(problem, template);
-        let spec = self.specs.joined(problem, base, shape.class, demand.variant)?;
+        let base = self.specs.base(&problem.tables, template);
+        let spec = self.specs.joined(&problem.tables, base, shape.class, demand.variant)?;
         holds(problem, &self.limits, &self.specs[spec], demand.shape).then_some(spec)
     }
 
     /// The reason of a pod that gets no spec because of the limit on specs: its size, if that
     /// excludes it.
     fn beyond_count(&self, base: SpecId, shape: usize) -> Exclusion {
-        let shape = &self.problem.shapes[shape];
+        let shape = &self.problem.tables.shapes[shape];
         let mut types = self.specs[base].types.clone();
         self.keep_fitting(&mut types, self.specs[base].template, &shape.requests, &shape.ports);
         if types.is_clear() {
@@ -54,12 +57,12 @@ impl Solver<'_, '_> {
     /// The same, or what excludes the demand from the template.
     pub(crate) fn open(&mut self, demand: &Demand, template: usize) -> Result<SpecId, Exclusion> {
         let problem = self.problem;
-        let shape = &problem.shapes[demand.shape];
-        let base = self.specs.base(problem, template);
+        let shape = &problem.tables.shapes[demand.shape];
+        let base = self.specs.base(&problem.tables, template);
         let (class, variant) = (shape.class, demand.variant);
-        let spec = self.specs.join(problem, base, class, variant);
+        let spec = self.specs.join(&problem.tables, base, class, variant);
         let spec = spec.map_err(|_| {
-            let why = self.specs.why_not(problem, base, class, variant);
+            let why = self.specs.why_not(&problem.tables, base, class, variant);
             why.unwrap_or_else(|| self.beyond_count(base, demand.shape))
         })?;
         let mut types = self.specs[spec].types.clone();
@@ -67,10 +70,10 @@ impl Solver<'_, '_> {
         if types.is_clear() {
             return Err(self.shortage(spec, &shape.requests));
         }
-        self.limits.restrict(problem, template, &mut types)?;
+        self.limits.restrict(&problem.tables, template, &mut types)?;
         match self.lacking_values(spec, &types) {
             Some((key, required, found)) if self.is_strict() => Err(Exclusion::MinValues {
-                key: problem.symbols.key_name(key).to_owned(),
+                key: problem.tables.symbols.key_name(key).to_owned(),
                 required,
                 found,
             }),

@@ -58,7 +58,7 @@ fn machines_that_hold_as_many_pods_as_spread_over_hosts_allows_are_passed_by() {
     }
     let placing = Placing::new(&bins, &solver, &last);
     let has_room = |claim: &usize| {
-        solver.counts.room_on_host(&problem, last.shape, 0, Host::Claim(*claim)) > 0
+        solver.counts.room_on_host(&problem.topology(), last.shape, 0, Host::Claim(*claim)) > 0
     };
     let open: Vec<usize> = (0..solver.claims.len()).filter(has_room).collect();
     assert!(open.len() < solver.claims.len() / 2, "most of them are full");

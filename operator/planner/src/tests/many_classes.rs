@@ -31,33 +31,36 @@ fn there_are_only_so_many_specs_and_every_class_still_has_its_own() {
     let (flooding, late) = (200, 20);
     let (snapshot, policy) = (pods(flooding + late, |_| true), Policy::default());
     let problem = Problem::new(&snapshot, &policy);
-    assert_eq!(problem.classes.len(), flooding + late);
+    assert_eq!(problem.tables.classes.len(), flooding + late);
     let mut specs = MachineSpecs::default();
-    let base = specs.base(&problem, 0);
-    let home =
-        |specs: &mut MachineSpecs, class| specs.join(&problem, base, class, 0).expect("it opens");
+    let base = specs.base(&problem.tables, 0);
+    let home = |specs: &mut MachineSpecs, class| {
+        specs.join(&problem.tables, base, class, 0).expect("it opens")
+    };
     for class in 0..flooding {
         let own = home(&mut specs, class);
         for other in 0..flooding {
-            let _ = specs.join(&problem, own, other, 0);
+            let _ = specs.join(&problem.tables, own, other, 0);
         }
     }
     assert!(flooding * (flooding - 1) / 2 > MOST, "as many specs as pairs of classes");
     for class in flooding..flooding + late {
         let own = home(&mut specs, class);
-        assert_eq!(specs.join(&problem, own, class, 0), Ok(own));
-        assert!(specs.join(&problem, own, 0, 0).is_err(), "that would be another spec");
-        let key = problem.symbols.find_key(ZONE).expect("rules are about it");
+        assert_eq!(specs.join(&problem.tables, own, class, 0), Ok(own));
+        assert!(specs.join(&problem.tables, own, 0, 0).is_err(), "that would be another spec");
+        let key = problem.tables.symbols.find_key(ZONE).expect("rules are about it");
         let there: Vec<SpecId> = ZONES
             .iter()
-            .filter_map(|zone| specs.at(&problem, own, key, problem.symbols.find_value(zone)?))
+            .filter_map(|zone| {
+                specs.at(&problem.tables, own, key, problem.tables.symbols.find_value(zone)?)
+            })
             .collect();
         assert_eq!(there.len(), ZONES.len());
         for spec in there {
-            assert_eq!(specs.join(&problem, spec, class, 0), Ok(spec));
+            assert_eq!(specs.join(&problem.tables, spec, class, 0), Ok(spec));
         }
     }
-    let owners = problem.classes.len() + problem.templates.len();
+    let owners = problem.tables.classes.len() + problem.tables.templates.len();
     assert!(specs.len() <= MOST + owners * SPARED as usize);
 }
 
@@ -75,11 +78,11 @@ fn specs_list_only_so_many_values_and_every_class_still_has_its_own() {
     let (snapshot, policy) = (world.build(), Policy::default());
     let problem = Problem::new(&snapshot, &policy);
     let mut specs = MachineSpecs::default();
-    let base = specs.base(&problem, 0);
+    let base = specs.base(&problem.tables, 0);
     let mut shared = base;
     for class in 0..n {
-        shared = specs.join(&problem, shared, class, 0).unwrap_or(shared);
-        assert!(specs.join(&problem, base, class, 0).is_ok(), "a machine of its own");
+        shared = specs.join(&problem.tables, shared, class, 0).unwrap_or(shared);
+        assert!(specs.join(&problem.tables, base, class, 0).is_ok(), "a machine of its own");
     }
     assert!(n * (n + 1) / 2 * each > VALUES, "as many as if all shared a machine");
     assert!(specs.n_values() <= VALUES + n * (each + 1) * 2);
@@ -171,25 +174,25 @@ proptest! {
         let problem = Problem::new(&snapshot, &policy);
         prop_assume!(problem.rules.has_crowds());
         for machine in 0..labels.len() {
-            let [each, all] = both_ways::on_machine(&problem, machine);
+            let [each, all] = both_ways::on_machine(&problem.topology(), machine);
             prop_assert_eq!(each, all);
         }
         let mut specs = MachineSpecs::default();
-        for template in 0..problem.templates.len() {
-            let base = specs.base(&problem, template);
+        for template in 0..problem.tables.templates.len() {
+            let base = specs.base(&problem.tables, template);
             let mut found = vec![base];
-            for class in 0..problem.classes.len() {
+            for class in 0..problem.tables.classes.len() {
                 let last = found[found.len() - 1];
-                let joined = [base, last].map(|spec| specs.joined(&problem, spec, class, 0));
+                let joined = [base, last].map(|spec| specs.joined(&problem.tables, spec, class, 0));
                 found.extend(joined.into_iter().flatten());
             }
-            let key = problem.symbols.find_key(ZONE).expect("rules are about it");
+            let key = problem.tables.symbols.find_key(ZONE).expect("rules are about it");
             for spec in found {
-                let zones = ZONES.iter().filter_map(|zone| problem.symbols.find_value(zone));
-                let narrower = zones.filter_map(|zone| specs.at(&problem, spec, key, zone));
+                let zones = ZONES.iter().filter_map(|zone| problem.tables.symbols.find_value(zone));
+                let narrower = zones.filter_map(|zone| specs.at(&problem.tables, spec, key, zone));
                 for spec in narrower.chain([spec]).collect::<Vec<_>>() {
-                    for shape in 0..problem.shapes.len() {
-                        let [each, all] = both_ways::in_spec(&problem, &mut specs, spec, shape);
+                    for shape in 0..problem.tables.shapes.len() {
+                        let [each, all] = both_ways::in_spec(&problem.topology(), &mut specs, spec, shape);
                         prop_assert_eq!(each, all);
                     }
                 }

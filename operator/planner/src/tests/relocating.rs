@@ -4,13 +4,14 @@ use proptest::prelude::*;
 
 use super::behaviour::{HOSTNAME, ZONE, app, near, spread};
 use super::world::*;
-use crate::compile::{Problem, add_times};
+use crate::compile::Problem;
 use crate::demands::demands;
 use crate::pack::{Strategy as Way, pack, relocate};
 use crate::policy::Policy;
 use crate::provision;
 use crate::snapshot::{PodShape, Snapshot};
 use crate::solver::{Claim, Solver};
+use crate::tables::add_times;
 use crate::testing::Builder;
 use crate::testing::mixes::{diverse, fake_types};
 
@@ -20,11 +21,11 @@ fn relocated(snapshot: &Snapshot, machines: &[&[usize]]) -> (Vec<Vec<usize>>, i6
     let policy = Policy::default();
     let problem = Problem::new(snapshot, &policy);
     let mut solver = Solver::new(&problem);
-    let spec = solver.specs.base(&problem, 0);
+    let spec = solver.specs.base(&problem.tables, 0);
     for pods in machines {
         let shapes = pods.iter().map(|&pod| snapshot.pods[pod].shape.0 as usize);
-        let shapes = shapes.map(|shape| &problem.shapes[shape]);
-        let mut used = vec![0; problem.columns.len()];
+        let shapes = shapes.map(|shape| &problem.tables.shapes[shape]);
+        let mut used = vec![0; problem.tables.columns.len()];
         shapes.clone().for_each(|shape| add_times(&mut used, &shape.requests, 1));
         let ports: Vec<_> = shapes.flat_map(|shape| shape.ports.clone()).collect();
         let mut types = solver.specs[spec].types.clone();
@@ -34,7 +35,7 @@ fn relocated(snapshot: &Snapshot, machines: &[&[usize]]) -> (Vec<Vec<usize>>, i6
         solver.claims.push(Claim { spec, used, types, ports, pods, relaxed, target });
     }
     let pods = solver.claims.iter().map(|claim| &claim.pods[..]);
-    solver.counts.recount_claims(&problem, pods);
+    solver.counts.recount_claims(&problem.topology(), pods);
     let before = solver.cost();
     relocate(&mut solver, &());
     let after = solver.claims.iter().map(|claim| claim.pods.clone()).collect();

@@ -5,11 +5,11 @@ use std::collections::BinaryHeap;
 
 use smallvec::SmallVec;
 
+use super::Topology;
 use super::counts::{ANY, Counts, failed, passes_unlabelled, unknown};
 use super::domains::lacks;
 use super::standing::certain;
 use super::{Kind, Rule};
-use crate::compile::Problem;
 use crate::intern::{Key, Value};
 use crate::machine_specs::{MachineSpecs, SpecId};
 use crate::plan::Exclusion;
@@ -44,7 +44,7 @@ struct Domain<'p> {
 
 /// What a search for domains is about.
 struct Search<'s, 'p, 'a, 'r> {
-    problem: &'p Problem<'a>,
+    topology: &'p Topology<'p, 'a>,
     shape: usize,
     /// Whether machines of a spec would do.
     holds: &'s mut dyn FnMut(&MachineSpecs, SpecId) -> bool,
@@ -68,7 +68,7 @@ impl Search<'_, '_, '_, '_> {
         let Some((&family, further)) = families.split_first() else {
             return (self.holds)(specs, spec).then_some(spec);
         };
-        let narrower = certain(self.problem, specs, self.shape, spec, family);
+        let narrower = certain(self.topology, specs, self.shape, spec, family);
         if !narrower.is_empty() && !(self.holds)(specs, spec) {
             return None;
         }
@@ -105,29 +105,29 @@ impl Counts {
     /// more.
     pub(crate) fn narrow(
         &mut self,
-        problem: &Problem<'_>,
+        topology: &Topology<'_, '_>,
         specs: &mut MachineSpecs,
         shape: usize,
         dropped: usize,
         spec: SpecId,
         holds: &mut dyn FnMut(&MachineSpecs, SpecId) -> bool,
     ) -> Result<DomainChoice, Exclusion> {
-        let groups = &problem.rules.groups;
-        let mut rules: SmallVec<[Rule; 8]> = problem.rules.about_domains(shape, dropped).collect();
+        let groups = &topology.rules.groups;
+        let mut rules: SmallVec<[Rule; 8]> = topology.rules.about_domains(shape, dropped).collect();
         // By name, so that it does not matter in what order the keys were met.
-        let name = |rule: &Rule| problem.symbols.key_name(groups[rule.group].key);
+        let name = |rule: &Rule| topology.tables.symbols.key_name(groups[rule.group].key);
         rules.sort_by(|a, b| name(a).cmp(name(b)));
         let mut by_key: SmallVec<[&[Rule]; 4]> =
             rules.chunk_by(|a, b| groups[a.group].key == groups[b.group].key).collect();
-        let tries = (TRIES / problem.templates.len().max(1)).clamp(LEAST_TRIES, MOST_TRIES);
+        let tries = (TRIES / topology.tables.templates.len().max(1)).clamp(LEAST_TRIES, MOST_TRIES);
         let mut search =
-            Search { problem, shape, holds, refused: None, closed_by: None, left: tries };
+            Search { topology, shape, holds, refused: None, closed_by: None, left: tries };
         let free = DomainChoice { spec, most: ANY as usize, rank: (0, Reverse(0)), counted: false };
         let mut chosen = self.choose(&mut search, specs, &by_key, free);
         if chosen.is_err() && search.left == 0 {
             by_key.sort_by_cached_key(|rules| {
                 let key = groups[rules[0].group].key;
-                let open = self.open_domains(problem, specs, rules, spec, key, shape);
+                let open = self.open_domains(topology, specs, rules, spec, key, shape);
                 open.map_or(0, |open| open.len())
             });
             search.left = tries;
@@ -138,9 +138,9 @@ impl Counts {
             Some(refused) => Ok(refused),
             None => {
                 let rule = search.closed_by.or(rule).or(rules.first()).expect("a rule was there");
-                let is_known = specs.has_values(problem, spec, groups[rule.group].key)
-                    && !self.is_open(problem, specs, rule);
-                Err(if is_known { failed(problem, rule) } else { unknown(problem, rule) })
+                let is_known = specs.has_values(topology.tables, spec, groups[rule.group].key)
+                    && !self.is_open(topology, specs, rule);
+                Err(if is_known { failed(topology, rule) } else { unknown(topology, rule) })
             }
         })
     }
@@ -154,25 +154,26 @@ impl Counts {
         so_far: DomainChoice,
     ) -> Result<DomainChoice, Option<&'r Rule>> {
         let Some((rules, further)) = by_key.split_first() else {
-            let families = search.problem.rules.honouring(search.shape);
+            let families = search.topology.rules.honouring(search.shape);
             if let Some(spec) = search.settle(specs, families, so_far.spec) {
                 return Ok(DomainChoice { spec, ..so_far });
             }
             search.refused.get_or_insert(so_far);
             return Err(None);
         };
-        let problem = search.problem;
-        let group = |rule: &Rule| &problem.rules.groups[rule.group];
+        let topology = search.topology;
+        let group = |rule: &Rule| &topology.rules.groups[rule.group];
         let key = group(&rules[0]).key;
         let (spec, shape) = (so_far.spec, search.shape);
-        let mut domains = match self.open_domains(problem, specs, rules, spec, key, shape) {
+        let mut domains = match self.open_domains(topology, specs, rules, spec, key, shape) {
             Ok(domains) => domains,
             Err(blocking) => {
                 // Others' rules don't matter where a machine has no such label, or one that no
                 // other has. Nor do those that keep away where it certainly has none.
-                let indifferent = specs.values(problem, spec, key).is_empty()
+                let indifferent = specs.values(topology.tables, spec, key).is_empty()
                     && rules.iter().all(|rule| passes_unlabelled(group(rule), rule))
-                    && (rules.iter().all(|rule| !rule.carried) || lacks(problem, specs, spec, key));
+                    && (rules.iter().all(|rule| !rule.carried)
+                        || lacks(topology, specs, spec, key));
                 if indifferent {
                     return self.choose(search, specs, further, so_far);
                 }
@@ -192,7 +193,7 @@ impl Counts {
                     break;
                 }
                 search.left -= 1;
-                match specs.at(problem, spec, key, domain.value) {
+                match specs.at(topology.tables, spec, key, domain.value) {
                     Some(narrower) => spec = narrower,
                     None => {
                         blocking = blocking.or(Some(&rules[0]));
@@ -224,7 +225,7 @@ impl Counts {
     /// best first; or a rule that closes one.
     fn open_domains<'p, 'r>(
         &mut self,
-        problem: &'p Problem<'_>,
+        topology: &'p Topology<'_, '_>,
         specs: &mut MachineSpecs,
         rules: &'r [Rule],
         spec: SpecId,
@@ -232,37 +233,37 @@ impl Counts {
         shape: usize,
     ) -> Result<BinaryHeap<Reverse<Domain<'p>>>, &'r Rule> {
         let least: SmallVec<[u32; 8]> =
-            rules.iter().map(|rule| self.least(problem, specs, rule)).collect();
+            rules.iter().map(|rule| self.least(topology, specs, rule)).collect();
         let (mut open, mut blocking) = (Vec::new(), &rules[0]);
-        for &value in specs.values(problem, spec, key) {
+        for &value in specs.values(topology.tables, spec, key) {
             let (mut room, mut apart, mut near) = (ANY, 0, 0);
             for (rule, &least) in rules.iter().zip(&least) {
                 let tally = self.in_domain(rule.group, value);
-                room = room.min(self.room(problem, rule, tally, least));
+                room = room.min(self.room(topology, rule, tally, least));
                 if room == 0 {
                     blocking = rule;
                     break;
                 }
-                match problem.rules.groups[rule.group].kind {
+                match topology.rules.groups[rule.group].kind {
                     Kind::Affinity => near += tally.selected,
                     _ => apart += tally.selected,
                 }
             }
-            if room > 0 && self.keeps_off(problem, shape, key, value) {
-                let anti = |rule: &&Rule| problem.rules.groups[rule.group].kind == Kind::Anti;
+            if room > 0 && self.keeps_off(topology, shape, key, value) {
+                let anti = |rule: &&Rule| topology.rules.groups[rule.group].kind == Kind::Anti;
                 (room, blocking) = (0, rules.iter().find(anti).unwrap_or(blocking));
             }
             if room > 0 {
-                let name = problem.symbols.value_name(value);
+                let name = topology.tables.symbols.value_name(value);
                 let rank = (apart, Reverse(near));
                 open.push(Reverse(Domain { rank, price: 0, name, value, room }));
             }
         }
         if (2..=PRICED).contains(&open.len()) {
             for Reverse(domain) in &mut open {
-                let there = specs.at(problem, spec, key, domain.value);
-                domain.price =
-                    there.map_or(i64::MAX, |there| specs.place_price(problem, there, shape));
+                let there = specs.at(topology.tables, spec, key, domain.value);
+                domain.price = there
+                    .map_or(i64::MAX, |there| specs.place_price(topology.tables, there, shape));
             }
         }
         if open.is_empty() { Err(blocking) } else { Ok(open.into()) }

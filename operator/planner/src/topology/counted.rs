@@ -17,15 +17,16 @@ use indexmap::IndexMap;
 use k8s_openapi::api::core::v1::Taint;
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
-use crate::compile::Problem;
-use crate::compile::shapes::ClassId;
-use crate::compile::taints::{Preferred, untolerated};
 use crate::id_set::{IdSet, inverse};
 use crate::intern::Key;
-use crate::machine_specs::{MachineSpecs, SpecId};
+use crate::machine_specs::{ByType, Counted, MachineSpecs, SpecId};
 use crate::requirements::{Requirements, ValueSet, overlap};
+use crate::tables::Tables;
+use crate::tables::shapes::ClassId;
+use crate::tables::taints::{Preferred, untolerated};
 
 use super::standing::{Standing, has_label};
+use super::{Rules, Topology};
 
 pub(super) use machines::OnMachines;
 
@@ -68,34 +69,6 @@ struct Question {
     groups: FixedBitSet,
 }
 
-/// What was found out about a catalog.
-#[derive(Clone, Debug)]
-struct ByType {
-    /// By type: the terms that it meets, with `indifferent`.
-    met: Vec<FixedBitSet>,
-    /// The terms that ask for no labels of types.
-    indifferent: FixedBitSet,
-    /// The labels that markets have.
-    on_markets: FxHashSet<Key>,
-    /// The labels of which each type has one value: a type that meets both a spec and a term has
-    /// one that both admit.
-    decided: FxHashSet<Key>,
-}
-
-/// What was found out so far.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Counted {
-    by_catalog: FxHashMap<usize, Arc<ByType>>,
-    /// By pool: the classes that tolerate its taints.
-    tolerating: FxHashMap<usize, Arc<FixedBitSet>>,
-    /// By what a spec tells of a label, if that is little: the terms that it does not certainly
-    /// meet.
-    unmet: FxHashMap<(Key, ValueSet, usize, FixedBitSet), Arc<FixedBitSet>>,
-    /// By spec and the types there that hold a pod: the groups that count it.
-    in_specs: FxHashMap<(SpecId, FixedBitSet), Arc<FixedBitSet>>,
-    known: FxHashSet<Arc<FixedBitSet>>,
-}
-
 /// What a spec says about a label.
 struct SpecLabel<'c> {
     key: Key,
@@ -109,35 +82,34 @@ struct SpecLabel<'c> {
 const LITTLE: usize = 8;
 
 impl Conditions {
-    pub(super) fn new(problem: &Problem<'_>) -> Self {
-        let rules = &problem.rules;
+    pub(super) fn new(tables: &Tables<'_>, rules: &Rules) -> Self {
         if !rules.has_crowds() {
             return Self::default();
         }
-        let families = || rules.families.iter().filter(|it| it.about.key != problem.keys.hostname);
+        let families = || rules.families.iter().filter(|it| it.about.key != tables.keys.hostname);
         let mut classes: Vec<ClassId> = families().filter_map(|it| it.about.class()).collect();
         classes.sort_unstable();
         classes.dedup();
         let first = (0..classes.len()).map(|at| (at, 0));
         let further = classes.iter().enumerate().flat_map(|(at, &class)| {
-            (1..problem.classes[class].required.len()).map(move |term| (at, term))
+            (1..tables.classes[class].required.len()).map(move |term| (at, term))
         });
         let terms: Vec<(usize, usize)> = first.chain(further).collect();
         let mut columns: FxHashMap<Key, FxHashMap<&ValueSet, IdSet>> = FxHashMap::default();
         for (id, &(class, term)) in terms.iter().enumerate() {
-            for (key, set) in problem.classes[classes[class]].required[term].iter() {
+            for (key, set) in tables.classes[classes[class]].required[term].iter() {
                 columns.entry(key).or_default().entry(set).or_default().insert(id);
             }
         }
         let mut columns: Vec<(Key, Column)> =
             columns.into_iter().map(|(key, alike)| (key, Column::new(alike))).collect();
-        columns.sort_unstable_by_key(|&(key, _)| (!problem.machines.have(key), key));
-        let on_machines = columns.partition_point(|&(key, _)| problem.machines.have(key));
+        columns.sort_unstable_by_key(|&(key, _)| (!tables.machines.have(key), key));
+        let on_machines = columns.partition_point(|&(key, _)| tables.machines.have(key));
         let mut questions: IndexMap<(Vec<Key>, bool, bool), Question, FxBuildHasher> =
             IndexMap::default();
         for family in families() {
             let (honors_affinity, honors_taints) = family.about.honors();
-            let keys = family.about.further_keys(problem);
+            let keys = family.about.further_keys(tables);
             let question = questions.entry((keys, honors_affinity, honors_taints));
             let question = question.or_insert_with_key(|(keys, ..)| Question {
                 keys: keys.clone(),
@@ -206,10 +178,10 @@ impl Conditions {
     }
 
     /// The classes that tolerate taints.
-    fn tolerating(&self, problem: &Problem<'_>, taints: &[Taint]) -> FixedBitSet {
+    fn tolerating(&self, tables: &Tables<'_>, taints: &[Taint]) -> FixedBitSet {
         let mut classes = FixedBitSet::with_capacity(self.classes.len());
         for (at, &class) in self.classes.iter().enumerate() {
-            let tolerations = &problem.classes[class].tolerations;
+            let tolerations = &tables.classes[class].tolerations;
             classes.set(at, untolerated(taints, tolerations, Preferred::Ignored).is_none());
         }
         classes
@@ -234,149 +206,146 @@ impl Column {
     }
 }
 
-impl ByType {
-    fn new(
-        problem: &Problem<'_>,
-        specs: &mut MachineSpecs,
-        conditions: &Conditions,
-        catalog: usize,
-    ) -> Self {
-        let table = &problem.catalogs[catalog];
-        let n = conditions.terms.len();
-        let mut indifferent = FixedBitSet::with_capacity(n);
-        let mut types: Vec<(usize, IdSet)> = Vec::new();
-        for (id, &(class, term)) in conditions.terms.iter().enumerate() {
-            let class = conditions.classes[class];
-            let required = &problem.classes[class].required[term];
-            if required.iter().all(|(key, _)| !table.keys.contains(&key)) {
-                indifferent.insert(id);
-            } else {
-                types.push((id, specs.meeting(problem, catalog, class, term).clone().into()));
-            }
+/// What the types of a catalog say of the terms.
+fn by_type(
+    tables: &Tables<'_>,
+    specs: &mut MachineSpecs,
+    conditions: &Conditions,
+    catalog: usize,
+) -> ByType {
+    let table = &tables.catalogs[catalog];
+    let n = conditions.terms.len();
+    let mut indifferent = FixedBitSet::with_capacity(n);
+    let mut types: Vec<(usize, IdSet)> = Vec::new();
+    for (id, &(class, term)) in conditions.terms.iter().enumerate() {
+        let class = conditions.classes[class];
+        let required = &tables.classes[class].required[term];
+        if required.iter().all(|(key, _)| !table.keys.contains(&key)) {
+            indifferent.insert(id);
+        } else {
+            types.push((id, specs.meeting(tables, catalog, class, term).clone().into()));
         }
-        let met = inverse(types.iter().map(|(id, types)| (*id, types)), table.len());
-        let met = met.iter().map(|terms| {
-            let mut bits = indifferent.clone();
-            terms.add_to(&mut bits);
-            bits
-        });
-        let has_one = |requirements: &Requirements, key| {
-            let listed = requirements.get(key).and_then(ValueSet::listed);
-            listed.is_some_and(|listed| listed.len() == 1)
-        };
-        let decided = conditions.columns.iter().map(|&(key, _)| key).filter(|&key| {
+    }
+    let met = inverse(types.iter().map(|(id, types)| (*id, types)), table.len());
+    let met = met.iter().map(|terms| {
+        let mut bits = indifferent.clone();
+        terms.add_to(&mut bits);
+        bits
+    });
+    let has_one = |requirements: &Requirements, key| {
+        let listed = requirements.get(key).and_then(ValueSet::listed);
+        listed.is_some_and(|listed| listed.len() == 1)
+    };
+    let decided =
+        conditions.columns.iter().map(|&(key, _)| key).filter(|&key| {
             table.requirements.iter().all(|requirements| has_one(requirements, key))
         });
-        let markets = table.markets.iter().flat_map(|market| market.requirements.iter());
-        Self {
-            met: met.collect(),
-            indifferent,
-            on_markets: markets.map(|(key, _)| key).collect(),
-            decided: decided.collect(),
-        }
+    let markets = table.markets.iter().flat_map(|market| market.requirements.iter());
+    ByType {
+        met: met.collect(),
+        indifferent,
+        on_markets: markets.map(|(key, _)| key).collect(),
+        decided: decided.collect(),
     }
 }
 
-impl Counted {
-    /// The groups that count a pod on machines of a spec, from the types there that hold it.
-    pub(super) fn in_spec(
-        problem: &Problem<'_>,
-        specs: &mut MachineSpecs,
-        spec: SpecId,
-        types: FixedBitSet,
-    ) -> Arc<FixedBitSet> {
-        let asked = (spec, types);
-        if let Some(known) = specs.counted.in_specs.get(&asked) {
-            return Arc::clone(known);
+/// The groups that count a pod on machines of a spec, from the types there that hold it.
+pub(super) fn in_spec(
+    topology: &Topology<'_, '_>,
+    specs: &mut MachineSpecs,
+    spec: SpecId,
+    types: FixedBitSet,
+) -> Arc<FixedBitSet> {
+    let asked = (spec, types);
+    if let Some(known) = specs.counted.in_specs.get(&asked) {
+        return Arc::clone(known);
+    }
+    let conditions = &topology.rules.conditions;
+    let (template, requirements) = (specs[spec].template, Arc::clone(&specs[spec].requirements));
+    let catalog = topology.tables.templates[template].catalog;
+    let by_type = match specs.counted.by_catalog.get(&catalog) {
+        Some(known) => Arc::clone(known),
+        None => {
+            let made = Arc::new(by_type(topology.tables, specs, conditions, catalog));
+            specs.counted.by_catalog.insert(catalog, Arc::clone(&made));
+            made
         }
-        let conditions = &problem.rules.conditions;
-        let (template, requirements) =
-            (specs[spec].template, Arc::clone(&specs[spec].requirements));
-        let catalog = problem.templates[template].catalog;
-        let by_type = match specs.counted.by_catalog.get(&catalog) {
-            Some(known) => Arc::clone(known),
+    };
+    let anything = ValueSet::exists();
+    let mut met = conditions.all_terms();
+    for (key, column) in &conditions.columns {
+        let on_markets = by_type.on_markets.contains(key);
+        let markets = if on_markets { specs[spec].markets.clone() } else { FixedBitSet::new() };
+        // That pods do without a label does not define it.
+        let is_defined = topology.tables.templates[template].requirements.get(*key).is_some()
+            || topology.tables.catalogs[catalog].keys.contains(key);
+        let told = match requirements.get(*key).filter(|_| is_defined) {
+            None if topology.tables.is_well_known(*key) && !on_markets => continue,
+            None if topology.tables.is_well_known(*key) => &anything,
             None => {
-                let made = Arc::new(ByType::new(problem, specs, conditions, catalog));
-                specs.counted.by_catalog.insert(catalog, Arc::clone(&made));
-                made
+                column.present.take_from(&mut met);
+                continue;
             }
+            Some(_) if by_type.decided.contains(key) => continue,
+            Some(told) => told,
         };
-        let anything = ValueSet::exists();
-        let mut met = conditions.all_terms();
-        for (key, column) in &conditions.columns {
-            let on_markets = by_type.on_markets.contains(key);
-            let markets = if on_markets { specs[spec].markets.clone() } else { FixedBitSet::new() };
-            // That pods do without a label does not define it.
-            let is_defined = problem.templates[template].requirements.get(*key).is_some()
-                || problem.catalogs[catalog].keys.contains(key);
-            let told = match requirements.get(*key).filter(|_| is_defined) {
-                None if problem.is_well_known(*key) && !on_markets => continue,
-                None if problem.is_well_known(*key) => &anything,
-                None => {
-                    column.present.take_from(&mut met);
-                    continue;
-                }
-                Some(_) if by_type.decided.contains(key) => continue,
-                Some(told) => told,
-            };
-            let label = SpecLabel { key: *key, catalog, admits: told, markets };
-            specs.counted.keep(problem, column, &label, &mut met);
-        }
-        if asked.1.is_clear() {
-            met.intersect_with(&by_type.indifferent);
-        }
-        for kind in asked.1.ones() {
-            met.intersect_with(&by_type.met[kind]);
-        }
-        let affine = conditions.classes_of(&met);
-        let pool = problem.templates[template].pool;
-        let tolerating = specs.counted.tolerating.entry(pool).or_insert_with(|| {
-            let taints = &problem.snapshot.node_pools[pool].template.taints;
-            Arc::new(conditions.tolerating(problem, taints))
-        });
-        let tolerating = Arc::clone(tolerating);
-        let has = &mut |key| has_label(problem, specs, spec, &asked.1, key) == Standing::Counts;
-        let groups = conditions.groups(problem.rules.groups.len(), has, &affine, &tolerating);
-        let groups = share(&mut specs.counted.known, groups);
-        specs.counted.in_specs.insert(asked, Arc::clone(&groups));
-        groups
+        let label = SpecLabel { key: *key, catalog, admits: told, markets };
+        keep(&mut specs.counted, topology.tables, column, &label, &mut met);
     }
+    if asked.1.is_clear() {
+        met.intersect_with(&by_type.indifferent);
+    }
+    for kind in asked.1.ones() {
+        met.intersect_with(&by_type.met[kind]);
+    }
+    let affine = conditions.classes_of(&met);
+    let pool = topology.tables.templates[template].pool;
+    let tolerating = specs.counted.tolerating.entry(pool).or_insert_with(|| {
+        let taints = &topology.tables.snapshot.node_pools[pool].template.taints;
+        Arc::new(conditions.tolerating(topology.tables, taints))
+    });
+    let tolerating = Arc::clone(tolerating);
+    let has = &mut |key| has_label(topology.tables, specs, spec, &asked.1, key) == Standing::Counts;
+    let groups = conditions.groups(topology.rules.groups.len(), has, &affine, &tolerating);
+    let groups = share(&mut specs.counted.known, groups);
+    specs.counted.in_specs.insert(asked, Arc::clone(&groups));
+    groups
+}
 
-    /// Takes out the terms that machines of a spec don't certainly meet, as far as a label is
-    /// concerned. What the types say of it is another matter.
-    fn keep(
-        &mut self,
-        problem: &Problem<'_>,
-        column: &Column,
-        label: &SpecLabel<'_>,
-        terms: &mut FixedBitSet,
-    ) {
-        let symbols = &problem.symbols;
-        let table = &problem.catalogs[label.catalog];
-        let of_types = table.keys.contains(&label.key);
-        let sold = |wanted: &ValueSet, market: usize| {
-            let sold = table.markets[market].requirements.get(label.key);
-            sold.is_none_or(|sold| overlap(sold, wanted, symbols))
-        };
-        let passes = |wanted: &ValueSet| {
-            overlap(label.admits, wanted, symbols)
-                && (label.admits.entails(wanted, symbols)
-                    || of_types && label.markets.ones().all(|market| sold(wanted, market)))
-        };
-        if label.admits.listed().is_none_or(|listed| listed.len() > LITTLE) {
-            column.keep(terms, passes);
-            return;
-        }
-        let asked = (label.key, label.admits.clone(), label.catalog, label.markets.clone());
-        let unmet = self.unmet.entry(asked).or_insert_with(|| {
-            let mut met = FixedBitSet::with_capacity(terms.len());
-            met.insert_range(..);
-            column.keep(&mut met, passes);
-            met.toggle_range(..);
-            Arc::new(met)
-        });
-        terms.difference_with(unmet);
+/// Takes out the terms that machines of a spec don't certainly meet, as far as a label is
+/// concerned. What the types say of it is another matter.
+fn keep(
+    counted: &mut Counted,
+    tables: &Tables<'_>,
+    column: &Column,
+    label: &SpecLabel<'_>,
+    terms: &mut FixedBitSet,
+) {
+    let symbols = &tables.symbols;
+    let table = &tables.catalogs[label.catalog];
+    let of_types = table.keys.contains(&label.key);
+    let sold = |wanted: &ValueSet, market: usize| {
+        let sold = table.markets[market].requirements.get(label.key);
+        sold.is_none_or(|sold| overlap(sold, wanted, symbols))
+    };
+    let passes = |wanted: &ValueSet| {
+        overlap(label.admits, wanted, symbols)
+            && (label.admits.entails(wanted, symbols)
+                || of_types && label.markets.ones().all(|market| sold(wanted, market)))
+    };
+    if label.admits.listed().is_none_or(|listed| listed.len() > LITTLE) {
+        column.keep(terms, passes);
+        return;
     }
+    let asked = (label.key, label.admits.clone(), label.catalog, label.markets.clone());
+    let unmet = counted.unmet.entry(asked).or_insert_with(|| {
+        let mut met = FixedBitSet::with_capacity(terms.len());
+        met.insert_range(..);
+        column.keep(&mut met, passes);
+        met.toggle_range(..);
+        Arc::new(met)
+    });
+    terms.difference_with(unmet);
 }
 
 /// The same set, in one place for all that are equal.

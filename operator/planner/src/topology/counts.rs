@@ -3,7 +3,8 @@
 use fixedbitset::FixedBitSet;
 use rustc_hash::FxHashMap;
 
-use super::counted::{Counted, OnMachines};
+use super::Topology;
+use super::counted::{OnMachines, in_spec};
 use super::families::{Counting, Universe};
 use super::hosts::Host;
 use super::journal::Change;
@@ -11,7 +12,6 @@ use super::occupants::Occupants;
 use super::standing::{Place, is_labelled};
 use super::tallies::{Domain, Tallies, Tally};
 use super::{Group, Kind, Rule};
-use crate::compile::Problem;
 use crate::intern::{Key, Value};
 use crate::machine_specs::{MachineSpecs, SpecId};
 use crate::plan::Exclusion;
@@ -44,18 +44,18 @@ pub(crate) struct Counts {
 
 impl Counts {
     /// Counts the pods that run and stay.
-    pub(crate) fn new(problem: &Problem<'_>) -> Self {
+    pub(crate) fn new(topology: &Topology<'_, '_>) -> Self {
         let mut counts = Self::default();
-        if problem.rules.groups.is_empty() {
+        if topology.rules.groups.is_empty() {
             return counts;
         }
-        for pod in &problem.snapshot.pods {
+        for pod in &topology.tables.snapshot.pods {
             let Placement::Bound(node) = pod.placement else { continue };
             let machine = node.0 as usize;
-            let leaves =
-                problem.snapshot.nodes[machine].deleting && pod.is_currently_reschedulable();
+            let leaves = topology.tables.snapshot.nodes[machine].deleting
+                && pod.is_currently_reschedulable();
             if !pod.terminating && !leaves {
-                counts.add_on_machine(problem, pod.shape.0 as usize, machine, 1);
+                counts.add_on_machine(topology, pod.shape.0 as usize, machine, 1);
             }
         }
         counts
@@ -64,33 +64,34 @@ impl Counts {
     /// Counts a pod on a machine in (1) or out (-1).
     pub(crate) fn add_on_machine(
         &mut self,
-        problem: &Problem<'_>,
+        topology: &Topology<'_, '_>,
         shape: usize,
         machine: usize,
         by: i32,
     ) {
-        let rules = &problem.rules;
+        let rules = &topology.rules;
         for &key in &rules.crowding[shape] {
-            if let Some(domain) = problem.domains.of(key, machine) {
-                let groups = self.counted.groups(problem, machine);
+            if let Some(domain) = topology.domains.of(key, machine) {
+                let groups = self.counted.groups(topology, machine);
                 self.count(rules, Change::SelectedBy { groups, shape, key, domain, by });
             }
         }
         for family in rules.counting[shape].iter() {
             let about = &rules.families[family].about;
-            if let Some(domain) = problem.domains.of(about.key, machine)
-                && about.counts_on(problem, machine)
+            if let Some(domain) = topology.domains.of(about.key, machine)
+                && about.counts_on(topology, machine)
             {
                 self.count(rules, Change::Selected { shape, family, domain, by });
             }
         }
         for (group, key) in rules.closing(shape) {
-            if let Some(domain) = problem.domains.of(key, machine) {
+            if let Some(domain) = topology.domains.of(key, machine) {
                 self.count(rules, Change::Carrying { group, domain, by });
             }
         }
         if rules.matters_on_hosts(shape) {
-            let (host, place) = (Host::Machine(machine), problem.machines.position(machine));
+            let (host, place) =
+                (Host::Machine(machine), topology.tables.machines.position(machine));
             self.count(rules, Change::Occupants { shape, host, place, by });
         }
     }
@@ -98,7 +99,7 @@ impl Counts {
     /// Counts pods on a machine to come.
     pub(crate) fn add_on_claim(
         &mut self,
-        problem: &Problem<'_>,
+        topology: &Topology<'_, '_>,
         specs: &mut MachineSpecs,
         shape: usize,
         claim: usize,
@@ -106,12 +107,12 @@ impl Counts {
         n: usize,
     ) {
         let by = i32::try_from(n).unwrap_or(i32::MAX);
-        let rules = &problem.rules;
+        let rules = &topology.rules;
         let mut place = Place::new(spec, shape);
         for &key in &rules.crowding[shape] {
-            if let [domain] = *specs.values(problem, spec, key) {
-                let types = place.types(problem, specs).clone();
-                let groups = Counted::in_spec(problem, specs, spec, types);
+            if let [domain] = *specs.values(topology.tables, spec, key) {
+                let types = place.types(topology.tables, specs).clone();
+                let groups = in_spec(topology, specs, spec, types);
                 self.count(rules, Change::SelectedBy { groups, shape, key, domain, by });
             }
         }
@@ -120,21 +121,21 @@ impl Counts {
         for family in rules.counting[shape].iter() {
             let about = &rules.families[family].about;
             if known.is_none_or(|(key, _)| key != about.key) {
-                let only = match *specs.values(problem, spec, about.key) {
+                let only = match *specs.values(topology.tables, spec, about.key) {
                     [domain] => Some(domain),
                     _ => None,
                 };
                 known = Some((about.key, only));
             }
             match known {
-                Some((_, Some(domain))) if about.counts_in(problem, specs, &mut place) => {
+                Some((_, Some(domain))) if about.counts_in(topology.tables, specs, &mut place) => {
                     self.count(rules, Change::Selected { shape, family, domain, by });
                 }
                 // The pod will be in some domain, so none that wants to be near it is the first of
                 // its kind.
                 Some((_, None))
                     if about.counts == Counting::Near
-                        && is_labelled(problem, &specs[spec], about.key) =>
+                        && is_labelled(topology.tables, &specs[spec], about.key) =>
                 {
                     self.count(rules, Change::Somewhere { shape, family, by });
                 }
@@ -142,7 +143,7 @@ impl Counts {
             }
         }
         for (group, key) in rules.closing(shape) {
-            if let [domain] = *specs.values(problem, spec, key) {
+            if let [domain] = *specs.values(topology.tables, spec, key) {
                 self.count(rules, Change::Carrying { group, domain, by });
             }
         }
@@ -161,43 +162,43 @@ impl Counts {
     /// Whether a shape may go on a machine.
     pub(crate) fn allow_on_machine(
         &mut self,
-        problem: &Problem<'_>,
+        topology: &Topology<'_, '_>,
         specs: &mut MachineSpecs,
         shape: usize,
         machine: usize,
     ) -> bool {
-        let (preferences, _) = problem.rules.preferences(shape);
-        self.room_on_machine(problem, specs, shape, preferences, machine) > 0
+        let (preferences, _) = topology.rules.preferences(shape);
+        self.room_on_machine(topology, specs, shape, preferences, machine) > 0
     }
 
     /// How many pods of a shape may go on a machine, of which only so many preferences are dropped.
     pub(crate) fn room_on_machine(
         &mut self,
-        problem: &Problem<'_>,
+        topology: &Topology<'_, '_>,
         specs: &mut MachineSpecs,
         shape: usize,
         dropped: usize,
         machine: usize,
     ) -> usize {
-        let mut most = self.room_on_host(problem, shape, dropped, Host::Machine(machine));
-        for rule in problem.rules.about_domains(shape, dropped) {
+        let mut most = self.room_on_host(topology, shape, dropped, Host::Machine(machine));
+        for rule in topology.rules.about_domains(shape, dropped) {
             if most == 0 {
                 break;
             }
-            let (rule, group) = (&rule, &problem.rules.groups[rule.group]);
-            most = match problem.domains.of(group.key, machine) {
+            let (rule, group) = (&rule, &topology.rules.groups[rule.group]);
+            most = match topology.domains.of(group.key, machine) {
                 Some(value) => {
-                    let least = self.least(problem, specs, rule);
+                    let least = self.least(topology, specs, rule);
                     let tally = self.in_domain(rule.group, value);
-                    most.min(self.room(problem, rule, tally, least))
+                    most.min(self.room(topology, rule, tally, least))
                 }
                 None if passes_unlabelled(group, rule) => most,
                 None => 0,
             };
         }
-        let mut domains = problem.domains.all_of(machine);
-        if problem.rules.others[shape].is_crowded
-            && domains.any(|(key, value)| self.keeps_off(problem, shape, key, value))
+        let mut domains = topology.domains.all_of(machine);
+        if topology.rules.others[shape].is_crowded
+            && domains.any(|(key, value)| self.keeps_off(topology, shape, key, value))
         {
             return 0;
         }
@@ -208,16 +209,16 @@ impl Counts {
     /// rule is not weighed.
     pub(super) fn keeps_off(
         &self,
-        problem: &Problem<'_>,
+        topology: &Topology<'_, '_>,
         shape: usize,
         key: Key,
         value: Value,
     ) -> bool {
-        let others = &problem.rules.others[shape];
+        let others = &topology.rules.others[shape];
         others.is_crowded
             && self.domains.get(&value).is_some_and(|domain| {
-                let mut groups = domain.closing.common(&problem.rules.selecting[shape]);
-                groups.any(|group| problem.rules.groups[group].key == key)
+                let mut groups = domain.closing.common(&topology.rules.selecting[shape]);
+                groups.any(|group| topology.rules.groups[group].key == key)
             })
     }
 
@@ -225,48 +226,48 @@ impl Counts {
     /// every machine's may.
     pub(crate) fn open_positions(
         &mut self,
-        problem: &Problem<'_>,
+        topology: &Topology<'_, '_>,
         specs: &mut MachineSpecs,
         shape: usize,
         dropped: usize,
     ) -> Option<FixedBitSet> {
         let mut open: Option<FixedBitSet> = None;
         let mut open_anyway = false;
-        for rule in problem.rules.about_domains(shape, dropped) {
-            let (rule, group) = (&rule, &problem.rules.groups[rule.group]);
+        for rule in topology.rules.about_domains(shape, dropped) {
+            let (rule, group) = (&rule, &topology.rules.groups[rule.group]);
             if !rule.carried && group.kind != Kind::Anti {
                 continue;
             }
             let unlabelled = passes_unlabelled(group, rule);
-            if unlabelled && !problem.domains.have(group.key) {
+            if unlabelled && !topology.domains.have(group.key) {
                 // Pods may have thousands of rules about labels that no machine has.
                 open_anyway = true;
                 continue;
             }
-            let least = self.least(problem, specs, rule);
-            let set = problem.domains.positions(group.key, unlabelled, |value| {
-                self.room(problem, rule, self.in_domain(rule.group, value), least) > 0
+            let least = self.least(topology, specs, rule);
+            let set = topology.domains.positions(group.key, unlabelled, |value| {
+                self.room(topology, rule, self.in_domain(rule.group, value), least) > 0
             });
             match &mut open {
                 None => open = Some(set),
                 Some(open) => open.intersect_with(&set),
             }
         }
-        if problem.rules.others[shape].is_crowded {
-            let open = open.get_or_insert_with(|| problem.domains.all_positions());
-            for key in problem.domains.keys() {
-                let keeps_off = |value| self.keeps_off(problem, shape, key, value);
+        if topology.rules.others[shape].is_crowded {
+            let open = open.get_or_insert_with(|| topology.domains.all_positions());
+            for key in topology.domains.keys() {
+                let keeps_off = |value| self.keeps_off(topology, shape, key, value);
                 open.intersect_with(
-                    &problem.domains.positions(key, true, |value| !keeps_off(value)),
+                    &topology.domains.positions(key, true, |value| !keeps_off(value)),
                 );
             }
         }
-        open.or_else(|| open_anyway.then(|| problem.domains.all_positions()))
+        open.or_else(|| open_anyway.then(|| topology.domains.all_positions()))
     }
 
     /// Whether no pods are counted that a group selects.
-    fn selects_nobody(&self, problem: &Problem<'_>, group: usize) -> bool {
-        let rule = &problem.rules.groups[group];
+    fn selects_nobody(&self, topology: &Topology<'_, '_>, group: usize) -> bool {
+        let rule = &topology.rules.groups[group];
         if !rule.host {
             return self.near.of(group) == 0;
         }
@@ -275,8 +276,14 @@ impl Counts {
     }
 
     /// How many pods of a shape one rule lets into a domain.
-    pub(super) fn room(&self, problem: &Problem<'_>, rule: &Rule, here: Tally, least: u32) -> u32 {
-        match problem.rules.groups[rule.group].kind {
+    pub(super) fn room(
+        &self,
+        topology: &Topology<'_, '_>,
+        rule: &Rule,
+        here: Tally,
+        least: u32,
+    ) -> u32 {
+        match topology.rules.groups[rule.group].kind {
             Kind::Anti => {
                 let others = rule.itself && !rule.soft && here.carrying > 0;
                 match (rule.carried && here.selected > 0) || others {
@@ -289,8 +296,8 @@ impl Counts {
             _ if !rule.carried => ANY,
             // The first of a group that wants to be together may be anywhere.
             Kind::Affinity => {
-                let together = &problem.rules.groups[rule.group].together;
-                let nobody = || together.iter().all(|&term| self.selects_nobody(problem, term));
+                let together = &topology.rules.groups[rule.group].together;
+                let nobody = || together.iter().all(|&term| self.selects_nobody(topology, term));
                 if here.selected > 0 || (rule.itself && nobody()) { ANY } else { 0 }
             }
             Kind::Spread { max_skew, .. } => {
@@ -312,14 +319,14 @@ impl Counts {
     /// rules about hosts.
     pub(crate) fn domains_left(
         &mut self,
-        problem: &Problem<'_>,
+        topology: &Topology<'_, '_>,
         specs: &mut MachineSpecs,
         rule: &Rule,
     ) -> Vec<Value> {
-        let least = self.least(problem, specs, rule);
-        let universe = self.universe(problem, specs, rule.group).domains;
+        let least = self.least(topology, specs, rule);
+        let universe = self.universe(topology, specs, rule.group).domains;
         let is_left = |&&domain: &&Value| {
-            self.room(problem, rule, self.in_domain(rule.group, domain), least) > 0
+            self.room(topology, rule, self.in_domain(rule.group, domain), least) > 0
         };
         universe.iter().filter(is_left).copied().collect()
     }
@@ -327,46 +334,46 @@ impl Counts {
     /// The domains that the pods of a group could be in, ascending. Not for groups about hosts.
     fn universe(
         &mut self,
-        problem: &Problem<'_>,
+        topology: &Topology<'_, '_>,
         specs: &mut MachineSpecs,
         group: usize,
     ) -> Universe {
-        let rules = &problem.rules;
+        let rules = &topology.rules;
         let family = rules.groups[group].family;
         self.universes.resize(rules.families.len(), None);
-        let found = || rules.families[family].about.universe(problem, specs);
+        let found = || rules.families[family].about.universe(topology, specs);
         self.universes[family].get_or_insert_with(found).clone()
     }
 
     /// Whether each machine that may come is a further domain of a spread constraint.
     pub(super) fn is_open(
         &mut self,
-        problem: &Problem<'_>,
+        topology: &Topology<'_, '_>,
         specs: &mut MachineSpecs,
         rule: &Rule,
     ) -> bool {
-        let group = &problem.rules.groups[rule.group];
+        let group = &topology.rules.groups[rule.group];
         let is_spread = matches!(group.kind, Kind::Spread { .. });
         is_spread
             && !group.host
             && rule.carried
-            && self.universe(problem, specs, rule.group).is_open
+            && self.universe(topology, specs, rule.group).is_open
     }
 
     /// The smallest count of any domain that the pods of a spread group could be in.
     pub(super) fn least(
         &mut self,
-        problem: &Problem<'_>,
+        topology: &Topology<'_, '_>,
         specs: &mut MachineSpecs,
         rule: &Rule,
     ) -> u32 {
-        let group = &problem.rules.groups[rule.group];
+        let group = &topology.rules.groups[rule.group];
         let Kind::Spread { min_domains, .. } = group.kind else { return 0 };
         // There is always one more host.
         if group.host || !rule.carried {
             return 0;
         }
-        let Universe { domains, is_open } = self.universe(problem, specs, rule.group);
+        let Universe { domains, is_open } = self.universe(topology, specs, rule.group);
         let few = |least: i32| i64::try_from(domains.len()).is_ok_and(|n| n < i64::from(least));
         if is_open || min_domains.is_some_and(few) {
             return 0;
@@ -383,10 +390,10 @@ pub(super) fn passes_unlabelled(group: &Group, rule: &Rule) -> bool {
 }
 
 /// Why a shape has no domain. For [`Counts::room_on_host`] it is the first rule about hosts.
-pub(super) fn failed(problem: &Problem<'_>, rule: &Rule) -> Exclusion {
-    let group = &problem.rules.groups[rule.group];
+pub(super) fn failed(topology: &Topology<'_, '_>, rule: &Rule) -> Exclusion {
+    let group = &topology.rules.groups[rule.group];
     Exclusion::Topology {
-        key: problem.symbols.key_name(group.key).to_owned(),
+        key: topology.tables.symbols.key_name(group.key).to_owned(),
         rule: group.describe(),
     }
 }
@@ -396,7 +403,7 @@ pub(crate) const UNTOLD: &str = "the NodePool does not say which value the label
 
 /// Why machines to come are no domain for a shape: they have no such label, or a value that is made
 /// up once they are launched.
-pub(super) fn unknown(problem: &Problem<'_>, rule: &Rule) -> Exclusion {
-    let key = problem.symbols.key_name(problem.rules.groups[rule.group].key).to_owned();
+pub(super) fn unknown(topology: &Topology<'_, '_>, rule: &Rule) -> Exclusion {
+    let key = topology.tables.symbols.key_name(topology.rules.groups[rule.group].key).to_owned();
     Exclusion::Topology { key, rule: UNTOLD.to_owned() }
 }

@@ -6,12 +6,12 @@ use fixedbitset::FixedBitSet;
 use rustc_hash::FxHashMap;
 
 use super::Rules;
-use crate::compile::Problem;
-use crate::compile::types::NOT_FOR_SALE;
+use super::Topology;
 use crate::intern::{Key, Value};
 use crate::machine_specs::{MachineSpecs, SpecId};
 use crate::requirements::ValueSet;
 use crate::snapshot::Operator;
+use crate::tables::Tables;
 
 /// The domains of machines that exist, per topology key other than the host name that any of them
 /// has: pods may name thousands that none has.
@@ -27,7 +27,7 @@ struct Table {
     key: Key,
     /// By machine.
     of: Vec<Option<Value>>,
-    /// By domain: machines as positions in [`crate::compile::machines::Machines::order`].
+    /// By domain: machines as positions in [`crate::tables::machines::Machines::order`].
     members: Vec<(Value, FixedBitSet)>,
     /// Positions of machines without the label.
     missing: FixedBitSet,
@@ -36,22 +36,22 @@ struct Table {
 }
 
 impl Domains {
-    pub(crate) fn new(problem: &Problem<'_>, rules: &Rules) -> Self {
+    pub(crate) fn new(tables: &Tables<'_>, rules: &Rules) -> Self {
         let keys: BTreeSet<Key> = rules.domain_keys().collect();
-        let n = problem.snapshot.nodes.len();
-        let positions = problem.machines.order.len();
+        let n = tables.snapshot.nodes.len();
+        let positions = tables.machines.order.len();
         let names =
-            problem.templates.iter().map(|it| crate::compile::types::pool_name(problem, it));
+            tables.templates.iter().map(|it| crate::tables::templates::pool_name(tables, it));
         let by_name: FxHashMap<&str, usize> = names.zip(0..).collect();
         let template = |node: &crate::snapshot::Node| {
             by_name.get(node.claim.as_ref()?.node_pool.as_deref()?).copied()
         };
-        let templates: Vec<Option<usize>> = problem.snapshot.nodes.iter().map(template).collect();
+        let templates: Vec<Option<usize>> = tables.snapshot.nodes.iter().map(template).collect();
         let table = |key: Key| {
-            let of: Vec<_> = (0..n).map(|machine| label(problem, key, machine)).collect();
+            let of: Vec<_> = (0..n).map(|machine| label(tables, key, machine)).collect();
             let mut members: Vec<(Value, FixedBitSet)> = Vec::new();
             let mut missing = FixedBitSet::with_capacity(positions);
-            for (position, &machine) in problem.machines.order.iter().enumerate() {
+            for (position, &machine) in tables.machines.order.iter().enumerate() {
                 let Some(value) = of[machine] else {
                     missing.insert(position);
                     continue;
@@ -67,7 +67,7 @@ impl Domains {
             let templates = labelled.filter_map(|(_, template)| *template).collect();
             Table { key, of, members, missing, templates }
         };
-        let keys = keys.into_iter().filter(|&key| problem.machines.have(key));
+        let keys = keys.into_iter().filter(|&key| tables.machines.have(key));
         Self { tables: keys.map(table).collect(), positions }
     }
 
@@ -129,59 +129,28 @@ impl Domains {
     }
 }
 
-fn label(problem: &Problem<'_>, key: Key, machine: usize) -> Option<Value> {
-    let promised = || match problem.machines.promised(machine, key)?.listed()? {
+fn label(tables: &Tables<'_>, key: Key, machine: usize) -> Option<Value> {
+    let promised = || match tables.machines.promised(machine, key)?.listed()? {
         [value] => Some(*value),
         _ => None,
     };
-    problem.machines.label(machine, key).or_else(promised)
+    tables.machines.label(machine, key).or_else(promised)
 }
 
 /// Whether machines of a spec do without a label, as far as can be told: their types say nothing of
 /// it, nor does their NodePool, unless that it does not exist, and no machine of the NodePool has
 /// it. Where one has, somebody else labels them, and nobody knows how.
-pub(super) fn lacks(problem: &Problem<'_>, specs: &mut MachineSpecs, id: SpecId, key: Key) -> bool {
+pub(super) fn lacks(
+    topology: &Topology<'_, '_>,
+    specs: &mut MachineSpecs,
+    id: SpecId,
+    key: Key,
+) -> bool {
     let template = specs[id].template;
-    let told = problem.templates[template].requirements.get(key);
+    let told = topology.tables.templates[template].requirements.get(key);
     let free = |set: &ValueSet| set.admits_absence();
     told.is_none_or(|set| set.operator() == Operator::DoesNotExist)
         && specs[id].requirements.get(key).is_none_or(free)
-        && specs.values(problem, id, key).is_empty()
-        && !problem.domains.are_labelled(key, template)
-}
-
-/// The values of a label that machines of a spec can have.
-pub(crate) fn spec_values(
-    problem: &Problem<'_>,
-    specs: &MachineSpecs,
-    id: SpecId,
-    key: Key,
-) -> Vec<Value> {
-    let spec = &specs[id];
-    let table = &problem.catalogs[problem.templates[spec.template].catalog];
-    if !table.keys.contains(&key) && spec.requirements.get(key).is_none() {
-        return Vec::new();
-    }
-    let admitted = |value: &&Value| {
-        spec.requirements.get(key).is_none_or(|set| set.has(**value, &problem.symbols))
-    };
-    let mut values = BTreeSet::new();
-    for market in spec.markets.ones() {
-        let listed = table.markets[market].requirements.get(key).and_then(ValueSet::listed);
-        let Some(listed) = listed else { continue };
-        if spec.types.ones().any(|kind| table.prices(kind)[market] != NOT_FOR_SALE) {
-            values.extend(listed.iter().filter(admitted));
-        }
-    }
-    if values.is_empty() {
-        for kind in spec.types.ones() {
-            let listed = table.requirements[kind].get(key).and_then(ValueSet::listed);
-            values.extend(listed.into_iter().flatten().filter(admitted));
-        }
-    }
-    if values.is_empty() {
-        let listed = spec.requirements.get(key).and_then(ValueSet::listed);
-        values.extend(listed.into_iter().flatten());
-    }
-    values.into_iter().collect()
+        && specs.values(topology.tables, id, key).is_empty()
+        && !topology.domains.are_labelled(key, template)
 }

@@ -1,7 +1,7 @@
 //! Spread constraints that say how many pods each domain gets, whatever a plan does.
 
+use super::Topology;
 use super::{Counts, Kind, Rules};
-use crate::compile::Problem;
 use crate::intern::{Key, Value};
 use crate::machine_specs::MachineSpecs;
 
@@ -24,7 +24,7 @@ impl Rules {
     /// `placed` nobody else's.
     pub(crate) fn evenly(
         &self,
-        problem: &Problem<'_>,
+        topology: &Topology<'_, '_>,
         specs: &mut MachineSpecs,
         counts: &Counts,
         shape: usize,
@@ -39,7 +39,7 @@ impl Rules {
                 continue;
             }
             let there = |value: Value| counts.in_domain(rule.group, value).selected;
-            let universe = self.families[group.family].about.universe(problem, specs);
+            let universe = self.families[group.family].about.universe(topology, specs);
             let domains: Vec<(Value, u32)> =
                 universe.domains.iter().map(|&value| (value, there(value))).collect();
             let few = |least: i32| i64::try_from(domains.len()).is_ok_and(|n| n < i64::from(least));

@@ -8,14 +8,16 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::expected::Expected;
+use super::Topology;
+use super::expected::may_come;
 use super::standing::{Place, Standing, has_label, is_labelled};
-use crate::compile::shapes::ClassId;
-use crate::compile::taints::{Preferred, untolerated};
-use crate::compile::{Problem, machine_meets};
 use crate::id_set::IdSet;
 use crate::intern::{Key, Value};
 use crate::machine_specs::{MachineSpecs, SpecId};
+use crate::tables::Tables;
+use crate::tables::machine_meets;
+use crate::tables::shapes::ClassId;
+use crate::tables::taints::{Preferred, untolerated};
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -48,18 +50,19 @@ pub(super) enum Counting {
 
 impl About {
     /// Whether pods on a machine count.
-    pub(super) fn counts_on(&self, problem: &Problem<'_>, machine: usize) -> bool {
+    pub(super) fn counts_on(&self, topology: &Topology<'_, '_>, machine: usize) -> bool {
         let Counting::Spread { honor_affinity, honor_taints, class } = self.counts else {
             return true;
         };
-        if self.others(problem).any(|key| problem.domains.of(key, machine).is_none()) {
+        if self.others(topology.tables).any(|key| topology.domains.of(key, machine).is_none()) {
             return false;
         }
-        let class = &problem.classes[class];
-        let affine =
-            || class.required.iter().any(|required| machine_meets(problem, machine, required));
+        let class = &topology.tables.classes[class];
+        let affine = || {
+            class.required.iter().any(|required| machine_meets(topology.tables, machine, required))
+        };
         let tolerated = || {
-            let taints = &problem.snapshot.nodes[machine].taints;
+            let taints = &topology.tables.snapshot.nodes[machine].taints;
             untolerated(taints, &class.tolerations, Preferred::Ignored).is_none()
         };
         (!honor_affinity || affine()) && (!honor_taints || tolerated())
@@ -70,22 +73,22 @@ impl About {
     /// come.
     pub(super) fn counts_in(
         &self,
-        problem: &Problem<'_>,
+        tables: &Tables<'_>,
         specs: &mut MachineSpecs,
         place: &mut Place,
     ) -> bool {
         let Counting::Spread { class, honor_affinity, honor_taints } = self.counts else {
             return true;
         };
-        if self.has_keys(problem, specs, place) != Standing::Counts {
+        if self.has_keys(tables, specs, place) != Standing::Counts {
             return false;
         }
         let spec = &specs[place.spec];
-        let pool = problem.templates[spec.template].pool;
-        let taints = &problem.snapshot.node_pools[pool].template.taints;
-        let tolerations = &problem.classes[class].tolerations;
+        let pool = tables.templates[spec.template].pool;
+        let taints = &tables.snapshot.node_pools[pool].template.taints;
+        let tolerations = &tables.classes[class].tolerations;
         (!honor_taints || untolerated(taints, tolerations, Preferred::Ignored).is_none())
-            && (!honor_affinity || place.standing(problem, specs, class) == Standing::Counts)
+            && (!honor_affinity || place.standing(tables, specs, class) == Standing::Counts)
     }
 
     /// The class of pods that it asks for.
@@ -108,9 +111,9 @@ impl About {
     }
 
     /// The topology keys that a machine needs in order to count, but for its own and the host name.
-    pub(super) fn further_keys(&self, problem: &Problem<'_>) -> Vec<Key> {
+    pub(super) fn further_keys(&self, tables: &Tables<'_>) -> Vec<Key> {
         match self.counts {
-            Counting::Spread { .. } => self.others(problem).collect(),
+            Counting::Spread { .. } => self.others(tables).collect(),
             Counting::Apart | Counting::Near => vec![],
         }
     }
@@ -119,13 +122,13 @@ impl About {
     /// the rule.
     pub(super) fn has_keys(
         &self,
-        problem: &Problem<'_>,
+        tables: &Tables<'_>,
         specs: &mut MachineSpecs,
         place: &mut Place,
     ) -> Standing {
         let mut all = Standing::Counts;
-        for key in self.others(problem) {
-            match place.has(problem, specs, key) {
+        for key in self.others(tables) {
+            match place.has(tables, specs, key) {
                 Standing::Counts => {}
                 Standing::Open => all = Standing::Open,
                 Standing::DoesNot => return Standing::DoesNot,
@@ -135,41 +138,45 @@ impl About {
     }
 
     /// Whether some machine of a spec may have them.
-    fn may_have_keys(&self, problem: &Problem<'_>, specs: &mut MachineSpecs, spec: SpecId) -> bool {
+    fn may_have_keys(&self, tables: &Tables<'_>, specs: &mut MachineSpecs, spec: SpecId) -> bool {
         let types = specs[spec].types.clone();
-        let mut has = |key| has_label(problem, specs, spec, &types, key) != Standing::DoesNot;
-        self.others(problem).all(&mut has)
+        let mut has = |key| has_label(tables, specs, spec, &types, key) != Standing::DoesNot;
+        self.others(tables).all(&mut has)
     }
 
-    fn others(&self, problem: &Problem<'_>) -> impl Iterator<Item = Key> {
-        let hostname = problem.keys.hostname;
+    fn others(&self, tables: &Tables<'_>) -> impl Iterator<Item = Key> {
+        let hostname = tables.keys.hostname;
         self.keys.iter().copied().filter(move |&key| key != self.key && key != hostname)
     }
 
     /// The domains that the pods of a rule could be in: those of machines that exist, and those
     /// that can be launched, for these pods or for others.
-    pub(super) fn universe(&self, problem: &Problem<'_>, specs: &mut MachineSpecs) -> Universe {
+    pub(super) fn universe(
+        &self,
+        topology: &Topology<'_, '_>,
+        specs: &mut MachineSpecs,
+    ) -> Universe {
         let mut domains = BTreeSet::new();
-        for &machine in &problem.machines.order {
-            if let Some(value) = problem.domains.of(self.key, machine)
+        for &machine in &topology.tables.machines.order {
+            if let Some(value) = topology.domains.of(self.key, machine)
                 && !domains.contains(&value)
-                && self.counts_on(problem, machine)
+                && self.counts_on(topology, machine)
             {
                 domains.insert(value);
             }
         }
         let mut is_open = false;
-        for template in 0..problem.templates.len() {
-            for spec in self.specs(problem, specs, template) {
-                if !self.may_have_keys(problem, specs, spec) {
+        for template in 0..topology.tables.templates.len() {
+            for spec in self.specs(topology, specs, template) {
+                if !self.may_have_keys(topology.tables, specs, spec) {
                     continue;
                 }
-                let values = specs.values(problem, spec, self.key);
+                let values = specs.values(topology.tables, spec, self.key);
                 domains.extend(values.iter().copied());
                 is_open |= values.is_empty()
                     && matches!(self.counts, Counting::Spread { .. })
-                    && is_labelled(problem, &specs[spec], self.key)
-                    && Expected::has(problem, specs, template, Some(self.key));
+                    && is_labelled(topology.tables, &specs[spec], self.key)
+                    && may_come(topology, specs, template, Some(self.key));
             }
         }
         Universe { domains: domains.into_iter().collect(), is_open }
@@ -178,20 +185,20 @@ impl About {
     /// The specs of a template's machines that may come and then count.
     fn specs(
         &self,
-        problem: &Problem<'_>,
+        topology: &Topology<'_, '_>,
         specs: &mut MachineSpecs,
         template: usize,
     ) -> SmallVec<[SpecId; 2]> {
-        let base = specs.base(problem, template);
+        let base = specs.base(topology.tables, template);
         let Some(class) = self.class() else { return SmallVec::from_slice(&[base]) };
         let (honors_affinity, honors_taints) = self.honors();
-        let compiled = &problem.classes[class];
-        let pool = problem.templates[template].pool;
-        let taints = &problem.snapshot.node_pools[pool].template.taints;
+        let compiled = &topology.tables.classes[class];
+        let pool = topology.tables.templates[template].pool;
+        let taints = &topology.tables.snapshot.node_pools[pool].template.taints;
         let tolerates = || untolerated(taints, &compiled.tolerations, Preferred::Ignored).is_none();
         if honors_taints && !tolerates()
-            || !specs.may_join(problem, base, class)
-                && !Expected::has(problem, specs, template, None)
+            || !specs.may_join(topology.tables, base, class)
+                && !may_come(topology, specs, template, None)
         {
             return SmallVec::new();
         }
@@ -199,7 +206,7 @@ impl About {
             return SmallVec::from_slice(&[base]);
         }
         let terms = 0..compiled.required.len();
-        terms.filter_map(|term| specs.requiring(problem, template, class, term)).collect()
+        terms.filter_map(|term| specs.requiring(topology.tables, template, class, term)).collect()
     }
 }
 

@@ -7,10 +7,10 @@
 
 use fixedbitset::FixedBitSet;
 
+use super::Topology;
 use super::counts::{ANY, Counts, failed};
 use super::tallies::Tally;
 use super::{Kind, Rule};
-use crate::compile::Problem;
 use crate::plan::Exclusion;
 
 /// A host, as rules about host names see it.
@@ -26,24 +26,24 @@ impl Counts {
     /// How many pods of a shape rules about hosts let on a host.
     pub(crate) fn room_on_host(
         &self,
-        problem: &Problem<'_>,
+        topology: &Topology<'_, '_>,
         shape: usize,
         dropped: usize,
         host: Host,
     ) -> u32 {
-        if self.keep_off(problem, shape, host) {
+        if self.keep_off(topology, shape, host) {
             return 0;
         }
-        let own = problem.rules.carried_about_hosts(shape, dropped);
+        let own = topology.rules.carried_about_hosts(shape, dropped);
         // There is always one more host, so the least is 0.
-        own.map(|rule| self.room(problem, rule, self.tally(problem, rule.group, host), 0))
+        own.map(|rule| self.room(topology, rule, self.tally(topology, rule.group, host), 0))
             .min()
             .unwrap_or(ANY)
     }
 
     /// The pods on a host that a group about hosts selects, and those that carry its rule.
-    fn tally(&self, problem: &Problem<'_>, group: usize, host: Host) -> Tally {
-        let group = &problem.rules.groups[group];
+    fn tally(&self, topology: &Topology<'_, '_>, group: usize, host: Host) -> Tally {
+        let group = &topology.rules.groups[group];
         match host {
             Host::Machine(machine) => self.on_machines.tally(group, machine),
             Host::Claim(claim) => self.on_claims.tally(group, claim),
@@ -51,8 +51,8 @@ impl Counts {
     }
 
     /// Whether a pod on a host wants no pod of a shape there.
-    fn keep_off(&self, problem: &Problem<'_>, shape: usize, host: Host) -> bool {
-        let rules = &problem.rules;
+    fn keep_off(&self, topology: &Topology<'_, '_>, shape: usize, host: Host) -> bool {
+        let rules = &topology.rules;
         match host {
             Host::Machine(machine) => self.on_machines.keep_off(rules, shape, machine),
             Host::Claim(claim) => self.on_claims.keep_off(rules, shape, claim),
@@ -63,12 +63,12 @@ impl Counts {
     /// machines to come.
     pub(crate) fn closed_hosts(
         &self,
-        problem: &Problem<'_>,
+        topology: &Topology<'_, '_>,
         shape: usize,
         dropped: usize,
         to_come: bool,
     ) -> FixedBitSet {
-        let rules = &problem.rules;
+        let rules = &topology.rules;
         let occupants = if to_come { &self.on_claims } else { &self.on_machines };
         let mut closed = occupants.no_places();
         for rule in rules.carried_about_hosts(shape, dropped) {
@@ -99,14 +99,14 @@ impl Counts {
     /// such machines as pods.
     pub(crate) fn full_hosts(
         &self,
-        problem: &Problem<'_>,
+        topology: &Topology<'_, '_>,
         shape: usize,
         dropped: usize,
         closed: &FixedBitSet,
     ) -> FixedBitSet {
         let mut full = closed.clone();
-        for rule in problem.rules.carried_about_hosts(shape, dropped) {
-            let group = &problem.rules.groups[rule.group];
+        for rule in topology.rules.carried_about_hosts(shape, dropped) {
+            let group = &topology.rules.groups[rule.group];
             if let Kind::Spread { max_skew, .. } = group.kind {
                 // One that the rule does not select itself may still come to as many as the skew.
                 let most = u32::try_from(max_skew).unwrap_or(0).max(1);
@@ -119,14 +119,14 @@ impl Counts {
     /// Whether a host is one of [`Self::closed_hosts`].
     pub(crate) fn closes(
         &self,
-        problem: &Problem<'_>,
+        topology: &Topology<'_, '_>,
         shape: usize,
         dropped: usize,
         host: Host,
     ) -> bool {
         let closes = |rule: &Rule| {
-            let tally = self.tally(problem, rule.group, host);
-            match problem.rules.groups[rule.group].kind {
+            let tally = self.tally(topology, rule.group, host);
+            match topology.rules.groups[rule.group].kind {
                 Kind::Anti => {
                     tally.selected > 0 || (rule.itself && !rule.soft && tally.carrying > 0)
                 }
@@ -134,36 +134,46 @@ impl Counts {
                 Kind::Affinity => false,
             }
         };
-        self.keep_off(problem, shape, host)
-            || problem.rules.carried_about_hosts(shape, dropped).any(closes)
+        self.keep_off(topology, shape, host)
+            || topology.rules.carried_about_hosts(shape, dropped).any(closes)
     }
 
     /// What keeps a shape off every host to come.
-    pub(crate) fn no_host(&self, problem: &Problem<'_>, shape: usize, dropped: usize) -> Exclusion {
-        let rules = &problem.rules;
+    pub(crate) fn no_host(
+        &self,
+        topology: &Topology<'_, '_>,
+        shape: usize,
+        dropped: usize,
+    ) -> Exclusion {
+        let rules = &topology.rules;
         let mut of_hosts = rules.carried_about_hosts(shape, dropped).peekable();
         let first = of_hosts.peek().copied();
-        let closed = |rule: &&Rule| self.room(problem, rule, Tally::default(), 0) == 0;
+        let closed = |rule: &&Rule| self.room(topology, rule, Tally::default(), 0) == 0;
         let rule = of_hosts.find(closed).or(first);
-        failed(problem, rule.expect("only rules about hosts leave no room on a new host"))
+        failed(topology, rule.expect("only rules about hosts leave no room on a new host"))
     }
 
     /// Whether rules about hosts let one more pod of a shape on a machine to come: its own, and
     /// those of pods that are there.
-    pub(crate) fn suits_host(&self, problem: &Problem<'_>, shape: usize, claim: usize) -> bool {
-        self.on_claims.leave_room(&problem.rules, shape, claim)
-            && self.room_on_host(problem, shape, 0, Host::Claim(claim)) > 0
+    pub(crate) fn suits_host(
+        &self,
+        topology: &Topology<'_, '_>,
+        shape: usize,
+        claim: usize,
+    ) -> bool {
+        self.on_claims.leave_room(topology.rules, shape, claim)
+            && self.room_on_host(topology, shape, 0, Host::Claim(claim)) > 0
     }
 
     /// Counts a pod on a machine to come, as a host, in (1) or out (-1).
     pub(crate) fn add_on_host(
         &mut self,
-        problem: &Problem<'_>,
+        topology: &Topology<'_, '_>,
         shape: usize,
         claim: usize,
         by: i32,
     ) {
-        if problem.rules.matters_on_hosts(shape) {
+        if topology.rules.matters_on_hosts(shape) {
             self.on_claims.change(shape, claim, Some(claim), by);
         }
     }
@@ -172,13 +182,18 @@ impl Counts {
     /// there.
     pub(crate) fn recount_claims<'c>(
         &mut self,
-        problem: &Problem<'_>,
+        topology: &Topology<'_, '_>,
         claims: impl Iterator<Item = &'c [usize]>,
     ) {
         self.forget_claims();
         for (index, pods) in claims.enumerate() {
             for &pod in pods {
-                self.add_on_host(problem, problem.snapshot.pods[pod].shape.0 as usize, index, 1);
+                self.add_on_host(
+                    topology,
+                    topology.tables.snapshot.pods[pod].shape.0 as usize,
+                    index,
+                    1,
+                );
             }
         }
     }

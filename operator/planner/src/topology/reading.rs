@@ -8,13 +8,13 @@ use smallvec::SmallVec;
 use super::families::{About, Counting, Family};
 use super::selectors::{ByLabel, Names, Scope, Selectable};
 use super::{FEW_FAMILIES, Group, Kind, Others, Rule, Rules, WEIGHED, contains, idle};
-use crate::compile::shapes::{Class, ClassId};
-use crate::compile::types::TypeTable;
 use crate::id_set::{IdSet, inverse};
-use crate::intern::{Key, Symbols};
+use crate::intern::Key;
 use crate::label;
 use crate::policy::PreferencePolicy;
 use crate::snapshot::{PodAffinityTerm, Snapshot};
+use crate::tables::Tables;
+use crate::tables::shapes::ClassId;
 
 /// What rules have in common that form one group: kind, topology key, the pods that they are about,
 /// [`Draft::keys`].
@@ -33,16 +33,13 @@ pub(super) struct Draft {
 }
 
 impl Rules {
-    /// The rules of a snapshot's shapes, of which the classes are known: all classes, and that of
-    /// each shape; and what instance types say of labels.
-    pub(crate) fn new(
-        snapshot: &Snapshot,
-        compiled: &[Class],
-        classes: &[ClassId],
-        catalogs: &[TypeTable],
-        preferences: PreferencePolicy,
-        symbols: &mut Symbols,
-    ) -> Self {
+    /// The rules of a snapshot's shapes. The tables may lack machines and templates, which may
+    /// depend on what rules ask for.
+    pub(crate) fn new(tables: &mut Tables<'_>) -> Self {
+        let Tables { snapshot, policy, symbols, shapes, classes, catalogs, .. } = tables;
+        let snapshot: &Snapshot = snapshot;
+        let class_of: Vec<ClassId> = shapes.iter().map(|shape| shape.class).collect();
+        let preferences = policy.preferences;
         let mut groups: IndexMap<Identity, (), FxBuildHasher> = IndexMap::default();
         let mut names = Names::new(snapshot);
         let respected = preferences == PreferencePolicy::Respect;
@@ -112,7 +109,7 @@ impl Rules {
                     min_domains: spread.min_domains,
                     honor_affinity: spread.honor_affinity,
                     honor_taints: spread.honor_taints,
-                    class: if honors { classes[index] } else { 0 },
+                    class: if honors { class_of[index] } else { 0 },
                 };
                 let scope = Scope::of_spread(shape, spread, &mut names);
                 let id = groups.insert_full((kind, key, scope, keys), ()).0;
@@ -155,7 +152,7 @@ impl Rules {
         rules.several_on_hosts = several.map(|(id, _)| id).collect();
         rules.carry(&carried, &preferred);
         rules.select();
-        rules.honour(compiled, classes, catalogs, symbols);
+        rules.honour(classes, &class_of, catalogs, symbols);
         rules.weigh();
         rules.bring_together();
         rules

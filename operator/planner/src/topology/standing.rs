@@ -10,15 +10,16 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::Rules;
+use super::Topology;
 use super::families::{About, Counting};
-use crate::compile::Problem;
-use crate::compile::shapes::{Class, ClassId};
-use crate::compile::types::TypeTable;
 use crate::id_set::IdSet;
 use crate::intern::{Key, Symbols};
 use crate::machine_specs::{MachineSpec, MachineSpecs, SpecId};
 use crate::requirements::{Requirements, ValueSet, overlap};
 use crate::snapshot::Operator;
+use crate::tables::Tables;
+use crate::tables::shapes::{Class, ClassId};
+use crate::tables::types::TypeTable;
 
 /// For so many families a machine is narrowed at most; for others it counts if it certainly does.
 const FAMILIES: usize = 16;
@@ -53,12 +54,12 @@ impl Place {
     }
 
     /// The spec's types that hold a pod.
-    pub(super) fn types(&mut self, problem: &Problem<'_>, specs: &MachineSpecs) -> &FixedBitSet {
+    pub(super) fn types(&mut self, tables: &Tables<'_>, specs: &MachineSpecs) -> &FixedBitSet {
         self.types.get_or_insert_with(|| {
             let spec = &specs[self.spec];
             let mut types = spec.types.clone();
-            let fitting = &problem.templates[spec.template].fitting;
-            fitting.keep(&mut types, &problem.shapes[self.shape].requests);
+            let fitting = &tables.templates[spec.template].fitting;
+            fitting.keep(&mut types, &tables.shapes[self.shape].requests);
             types
         })
     }
@@ -67,13 +68,13 @@ impl Place {
     /// that they require.
     pub(super) fn standing(
         &mut self,
-        problem: &Problem<'_>,
+        tables: &Tables<'_>,
         specs: &mut MachineSpecs,
         class: ClassId,
     ) -> Standing {
         let mut all = Standing::DoesNot;
-        for term in 0..problem.classes[class].required.len() {
-            match self.meets(problem, specs, class, term) {
+        for term in 0..tables.classes[class].required.len() {
+            match self.meets(tables, specs, class, term) {
                 Standing::Counts => return Standing::Counts,
                 Standing::Open => all = Standing::Open,
                 Standing::DoesNot => {}
@@ -85,29 +86,29 @@ impl Place {
     /// Whether a machine there has a label.
     pub(super) fn has(
         &mut self,
-        problem: &Problem<'_>,
+        tables: &Tables<'_>,
         specs: &mut MachineSpecs,
         key: Key,
     ) -> Standing {
         let spec = self.spec;
-        has_label(problem, specs, spec, self.types(problem, specs), key)
+        has_label(tables, specs, spec, self.types(tables, specs), key)
     }
 
     fn meets(
         &mut self,
-        problem: &Problem<'_>,
+        tables: &Tables<'_>,
         specs: &mut MachineSpecs,
         class: ClassId,
         term: usize,
     ) -> Standing {
-        let symbols = &problem.symbols;
-        let required = &problem.classes[class].required[term];
-        if specs.compatible(problem, self.spec, required).is_err() {
+        let symbols = &tables.symbols;
+        let required = &tables.classes[class].required[term];
+        if specs.compatible(tables, self.spec, required).is_err() {
             return Standing::DoesNot;
         }
         let spec = &specs[self.spec];
-        let template = &problem.templates[spec.template];
-        let table = &problem.catalogs[template.catalog];
+        let template = &tables.templates[spec.template];
+        let table = &tables.catalogs[template.catalog];
         let (mut of_types, mut is_open) = (false, false);
         for (key, wanted) in required.iter() {
             let of_type = table.keys.contains(&key);
@@ -135,8 +136,8 @@ impl Place {
         }
         if of_types {
             let catalog = template.catalog;
-            let types = self.types(problem, specs);
-            let meeting = specs.meeting(problem, catalog, class, term);
+            let types = self.types(tables, specs);
+            let meeting = specs.meeting(tables, catalog, class, term);
             if meeting.is_disjoint(types) {
                 return Standing::DoesNot;
             }
@@ -148,32 +149,32 @@ impl Place {
 
 /// Whether machines of a spec get a label that no instance type has: their NodePool defines it, and
 /// no pod keeps it away.
-pub(super) fn is_labelled(problem: &Problem<'_>, spec: &MachineSpec, key: Key) -> bool {
-    problem.templates[spec.template].requirements.get(key).is_some()
+pub(super) fn is_labelled(tables: &Tables<'_>, spec: &MachineSpec, key: Key) -> bool {
+    tables.templates[spec.template].requirements.get(key).is_some()
         && spec.requirements.get(key).is_some_and(|set| set.operator() != Operator::DoesNotExist)
 }
 
 /// Whether a machine of a spec has a label, which is one of some types.
 pub(super) fn has_label(
-    problem: &Problem<'_>,
+    tables: &Tables<'_>,
     specs: &mut MachineSpecs,
     id: SpecId,
     types: &FixedBitSet,
     key: Key,
 ) -> Standing {
     let spec = &specs[id];
-    let catalog = problem.templates[spec.template].catalog;
-    let table = &problem.catalogs[catalog];
+    let catalog = tables.templates[spec.template].catalog;
+    let table = &tables.catalogs[catalog];
     let certainly = |has| if has { Standing::Counts } else { Standing::DoesNot };
     if !table.keys.contains(&key) {
-        return certainly(is_labelled(problem, spec, key));
+        return certainly(is_labelled(tables, spec, key));
     }
     let of_market = |market: usize| table.markets[market].requirements.get(key).is_some();
     if spec.markets.ones().all(of_market) {
         return Standing::Counts;
     }
     let of_some = spec.markets.ones().any(of_market);
-    let labelled = specs.labelled(problem, catalog, key);
+    let labelled = specs.labelled(tables, catalog, key);
     if types.is_subset(&labelled) {
         Standing::Counts
     } else if of_some || !types.is_disjoint(&labelled) {
@@ -254,54 +255,54 @@ fn names(term: &Requirements, symbols: &Symbols) -> Vec<(String, String)> {
 /// there for a family: the one in which the pod costs least first. None when it is certain already
 /// or can't be said.
 pub(super) fn certain(
-    problem: &Problem<'_>,
+    topology: &Topology<'_, '_>,
     specs: &mut MachineSpecs,
     shape: usize,
     spec: SpecId,
     family: usize,
 ) -> SmallVec<[SpecId; 4]> {
-    let about = &problem.rules.families[family].about;
+    let about = &topology.rules.families[family].about;
     let mut found: SmallVec<[SpecId; 4]> = SmallVec::new();
     let Counting::Spread { honor_affinity, class, .. } = about.counts else { return found };
-    for (labelled, has_keys) in with_keys(problem, specs, shape, spec, about) {
+    for (labelled, has_keys) in with_keys(topology.tables, specs, shape, spec, about) {
         if has_keys == Standing::DoesNot || !honor_affinity {
             found.push(labelled);
         } else {
-            found.extend(with_affinity(problem, specs, shape, labelled, class));
+            found.extend(with_affinity(topology.tables, specs, shape, labelled, class));
         }
     }
     if found.iter().all(|&narrower| narrower == spec) {
         return SmallVec::new();
     }
-    found.sort_by_cached_key(|&spec| specs.place_price(problem, spec, shape));
-    found.retain(|spec| specs.place_price(problem, *spec, shape) < i64::MAX);
+    found.sort_by_cached_key(|&spec| specs.place_price(topology.tables, spec, shape));
+    found.retain(|spec| specs.place_price(topology.tables, *spec, shape) < i64::MAX);
     found
 }
 
 /// The specs with which it is certain whether machines have the further labels that a family asks
 /// for, or the one where it can't be said.
 fn with_keys(
-    problem: &Problem<'_>,
+    tables: &Tables<'_>,
     specs: &mut MachineSpecs,
     shape: usize,
     spec: SpecId,
     about: &About,
 ) -> SmallVec<[(SpecId, Standing); 4]> {
     let standing = |specs: &mut MachineSpecs, spec| {
-        about.has_keys(problem, specs, &mut Place::new(spec, shape))
+        about.has_keys(tables, specs, &mut Place::new(spec, shape))
     };
     let has_keys = standing(specs, spec);
     let mut found: SmallVec<[(SpecId, Standing); 4]> = SmallVec::new();
     if has_keys == Standing::Open {
         let (mut all, mut one_less) = (Requirements::default(), Vec::new());
-        for key in about.further_keys(problem).into_iter().take(KEYS) {
-            all.add(key, ValueSet::exists(), &problem.symbols);
+        for key in about.further_keys(tables).into_iter().take(KEYS) {
+            all.add(key, ValueSet::exists(), &tables.symbols);
             let mut without = Requirements::default();
-            without.add(key, ValueSet::does_not_exist(), &problem.symbols);
+            without.add(key, ValueSet::does_not_exist(), &tables.symbols);
             one_less.push((without, Standing::DoesNot));
         }
         for (wanted, as_wanted) in std::iter::once((all, Standing::Counts)).chain(one_less) {
-            if let Ok(narrower) = specs.narrow(problem, spec, &wanted)
+            if let Ok(narrower) = specs.narrow(tables, spec, &wanted)
                 && standing(specs, narrower) == as_wanted
             {
                 found.push((narrower, as_wanted));
@@ -317,34 +318,34 @@ fn with_keys(
 /// The specs with which it is certain whether a machine is one that pods of a class could use, or
 /// the one where it can't be said.
 fn with_affinity(
-    problem: &Problem<'_>,
+    tables: &Tables<'_>,
     specs: &mut MachineSpecs,
     shape: usize,
     spec: SpecId,
     class: ClassId,
 ) -> SmallVec<[SpecId; 4]> {
     let standing =
-        |specs: &mut MachineSpecs, spec| Place::new(spec, shape).standing(problem, specs, class);
+        |specs: &mut MachineSpecs, spec| Place::new(spec, shape).standing(tables, specs, class);
     let mut found: SmallVec<[SpecId; 4]> = SmallVec::new();
     if standing(specs, spec) == Standing::Open {
         let mut keep = |specs: &mut MachineSpecs, wanted: &Requirements, as_wanted: Standing| {
-            if let Ok(narrower) = specs.narrow(problem, spec, wanted)
+            if let Ok(narrower) = specs.narrow(tables, spec, wanted)
                 && standing(specs, narrower) == as_wanted
                 && !found.contains(&narrower)
             {
                 found.push(narrower);
             }
         };
-        for term in &problem.classes[class].required {
+        for term in &tables.classes[class].required {
             keep(specs, term, Standing::Counts);
         }
-        for term in &problem.classes[class].required {
+        for term in &tables.classes[class].required {
             let mut parts: SmallVec<[(Key, &ValueSet); 4]> = term.iter().collect();
-            parts.sort_by_key(|part| problem.symbols.key_name(part.0));
+            parts.sort_by_key(|part| tables.symbols.key_name(part.0));
             for (key, set) in parts.into_iter().take(KEYS) {
                 let Some(outside) = set.outside() else { continue };
                 let mut wanted = Requirements::default();
-                wanted.add(key, outside, &problem.symbols);
+                wanted.add(key, outside, &tables.symbols);
                 keep(specs, &wanted, Standing::DoesNot);
             }
         }

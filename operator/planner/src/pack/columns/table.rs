@@ -85,10 +85,11 @@ impl Table {
     ) -> Option<Self> {
         let problem = solver.problem;
         let used = |column: usize| {
-            let shape = |part: &Candidate| &problem.shapes[demands[part.demand].shape];
+            let shape = |part: &Candidate| &problem.tables.shapes[demands[part.demand].shape];
             column < 2 || parts.iter().any(|part| shape(part).requests[column] > 0)
         };
-        let columns: Vec<usize> = (0..problem.columns.len()).filter(|&it| used(it)).collect();
+        let columns: Vec<usize> =
+            (0..problem.tables.columns.len()).filter(|&it| used(it)).collect();
         let of = |amounts: &[i64]| -> SmallVec<[i64; 6]> {
             columns.iter().map(|&column| amounts[column]).collect()
         };
@@ -96,7 +97,7 @@ impl Table {
         let mut specs = Vec::new();
         for part in parts {
             let demand = &demands[part.demand];
-            let shape = &problem.shapes[demand.shape];
+            let shape = &problem.tables.shapes[demand.shape];
             let LaunchOption::Feasible(_, spec) = demand.launch_option else { continue };
             let takes_part = demand.left() > 0
                 && shape.ports.is_empty()
@@ -312,31 +313,32 @@ fn bins_of(
     let problem = solver.problem;
     let template = solver.specs[spec].template;
     let mut allowed = solver.specs[spec].types.clone();
-    if solver.limits.restrict(problem, template, &mut allowed).is_err() {
+    if solver.limits.restrict(&problem.tables, template, &mut allowed).is_err() {
         return Vec::new();
     }
     // Pods that would open machines of other specs come along where they narrow nothing.
     let admits = |&(own, class, variant, ..): &Alike| {
         own == spec
             || solver.specs[own].template == template
-                && solver.specs.keeps(problem, spec, class, variant)
+                && solver.specs.keeps(&problem.tables, spec, class, variant)
     };
     let admitted: Vec<bool> = alike.iter().map(|(row, _)| admits(row)).collect();
     let current = &solver.specs[spec];
     let kinds = if allowed == current.types {
-        current.frontier(problem).to_vec()
+        current.frontier(&problem.tables).to_vec()
     } else {
-        frontier(problem, template, &by_price(&allowed, |kind| current.price(kind)))
+        frontier(&problem.tables, template, &by_price(&allowed, |kind| current.price(kind)))
     };
     let bin = |kind: usize| {
-        let net = of(problem.templates[template].net(kind));
+        let net = of(problem.tables.templates[template].net(kind));
         let holds = |row: &usize| {
             let (.., requests, _) = &alike[*row].0;
             admitted[*row] && requests.iter().zip(&net).all(|(want, have)| want <= have)
         };
         let rows: Vec<usize> = (0..alike.len()).filter(holds).collect();
         let room = [net[0].max(1) as f64, net[1].max(1) as f64];
-        let price = current.price(kind).saturating_add(problem.policy.node_price.0).max(1) as f64;
+        let price =
+            current.price(kind).saturating_add(problem.tables.policy.node_price.0).max(1) as f64;
         Bin { spec, net, room, price, rows, clusters: Vec::new() }
     };
     kinds.into_iter().map(bin).filter(|bin| !bin.rows.is_empty()).collect()

@@ -25,21 +25,25 @@ impl Placing {
             return;
         }
         let problem = solver.problem;
-        let class = problem.shapes[demand.shape].class;
+        let class = problem.tables.shapes[demand.shape].class;
         for slot in slots {
             if self.admitted.len() >= ADMITTED {
                 break;
             }
             self.known.grow_and_insert(slot);
-            let joined = solver.specs.joined(problem, bins.spec(slot), class, demand.variant);
+            let joined =
+                solver.specs.joined(&problem.tables, bins.spec(slot), class, demand.variant);
             let Some(spec) = joined else { continue };
-            if problem.rules.would_tell(problem, &mut solver.specs, [bins.spec(slot), spec]) {
+            if problem.rules.would_tell(&problem.tables, &mut solver.specs, [bins.spec(slot), spec])
+            {
                 continue;
             }
             let (specs, counts) = (&mut solver.specs, &mut solver.counts);
             // Whether a machine holds the pod is another question for each.
             let any = &mut |_: &MachineSpecs, _| true;
-            if let Ok(to) = counts.narrow(problem, specs, demand.shape, demand.dropped, spec, any) {
+            if let Ok(to) =
+                counts.narrow(&problem.topology(), specs, demand.shape, demand.dropped, spec, any)
+            {
                 self.admitted.push((slot, to));
             }
         }

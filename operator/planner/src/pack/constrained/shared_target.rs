@@ -22,7 +22,7 @@ pub(super) fn types(
         return Some(types.clone());
     }
     let cheapest = spec.cheapest(types)?;
-    Some(solver.limits.modest(solver.problem, spec.template, types, cheapest))
+    Some(solver.limits.modest(&solver.problem.tables, spec.template, types, cheapest))
 }
 
 /// The cheapest of some types when all that is left is divided among so many machines.
@@ -36,12 +36,12 @@ pub(super) fn target(
 ) -> usize {
     let problem = solver.problem;
     let spec = &solver.specs[spec];
-    let requests = &problem.shapes[demand.shape].requests;
+    let requests = &problem.tables.shapes[demand.shape].requests;
     let price = |kind: usize| {
-        let net = problem.templates[spec.template].net(kind);
+        let net = problem.tables.templates[spec.template].net(kind);
         let one = dominant_share(requests, net);
         let all = dominant_share(&solver.unplaced, net) / machines as f64;
-        (spec.price(kind) + problem.policy.node_price.0) as f64 * one / all.min(1.0).max(one)
+        (spec.price(kind) + problem.tables.policy.node_price.0) as f64 * one / all.min(1.0).max(one)
     };
     let types = types.ones().map(|kind| (price(kind), kind));
     let best = types.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));

@@ -4,11 +4,11 @@ use smallvec::SmallVec;
 
 use super::super::knapsack::{Row, Takes};
 use super::scope::{Crew, Scope};
-use crate::compile::fits;
 use crate::dual::{Deal, Zone};
 use crate::intern::Value;
 use crate::machine_specs::{SpecId, by_price, frontier};
 use crate::solver::Solver;
+use crate::tables::fits;
 
 /// With more kinds of machines the search takes long.
 const BINS: usize = 2_048;
@@ -81,11 +81,12 @@ impl Model {
             .map(|evenly| evenly.domains.iter().map(|&(value, _)| value).collect())
             .unwrap_or_default();
         let specs = specs(solver, scope, &zones);
-        let shape = |crew: &Crew| &problem.shapes[crew.shape];
+        let shape = |crew: &Crew| &problem.tables.shapes[crew.shape];
         let used = |column: usize| {
             column < 2 || scope.crews.iter().any(|crew| shape(crew).requests[column] > 0)
         };
-        let columns: Vec<usize> = (0..problem.columns.len()).filter(|&it| used(it)).collect();
+        let columns: Vec<usize> =
+            (0..problem.tables.columns.len()).filter(|&it| used(it)).collect();
         let of = |amounts: &[i64]| -> SmallVec<[i64; 6]> {
             columns.iter().map(|&column| amounts[column]).collect()
         };
@@ -165,24 +166,24 @@ impl Model {
         let problem = solver.problem;
         let template = solver.specs[spec].template;
         let mut allowed = solver.specs[spec].types.clone();
-        if solver.limits.restrict(problem, template, &mut allowed).is_err() {
+        if solver.limits.restrict(&problem.tables, template, &mut allowed).is_err() {
             return;
         }
         let admitted: Vec<usize> = (0..self.rows.len())
             .filter(|&row| {
                 let source = self.sources[row];
-                let class = problem.shapes[scope.crews[source.crew].shape].class;
+                let class = problem.tables.shapes[scope.crews[source.crew].shape].class;
                 source.zone.is_none_or(|it| zone == Some(it))
-                    && solver.specs.keeps(problem, spec, class, 0)
+                    && solver.specs.keeps(&problem.tables, spec, class, 0)
             })
             .collect();
         let current = &solver.specs[spec];
         let ranked = by_price(&allowed, |kind| current.price(kind));
-        let node_price = problem.policy.node_price.0;
-        let mut kinds = frontier(problem, template, &ranked);
+        let node_price = problem.tables.policy.node_price.0;
+        let mut kinds = frontier(&problem.tables, template, &ranked);
         kinds.sort_by_key(|&kind| current.price(kind));
         for kind in kinds {
-            let net = of(problem.templates[template].net(kind));
+            let net = of(problem.tables.templates[template].net(kind));
             let holds = |&row: &usize| fits(&self.rows[row].requests, &net);
             let rows: Vec<usize> = admitted.iter().copied().filter(holds).collect();
             if rows.is_empty() {
@@ -204,16 +205,18 @@ impl Model {
     ) -> Option<Machine> {
         let problem = solver.problem;
         let claim = &solver.claims[claim];
-        let zone = scope.key.and_then(|key| match *solver.specs.values(problem, claim.spec, key) {
-            [value] => self.zones.iter().position(|&it| it == value),
-            _ => None,
+        let zone = scope.key.and_then(|key| {
+            match *solver.specs.values(&problem.tables, claim.spec, key) {
+                [value] => self.zones.iter().position(|&it| it == value),
+                _ => None,
+            }
         });
         let mut takes = Takes::new();
         for (index, crew) in scope.crews.iter().enumerate() {
             let n = claim
                 .pods
                 .iter()
-                .filter(|&&pod| problem.snapshot.pods[pod].shape.0 as usize == crew.shape)
+                .filter(|&&pod| problem.tables.snapshot.pods[pod].shape.0 as usize == crew.shape)
                 .count();
             if n > 0 {
                 let row = match &self.places[index] {
@@ -269,7 +272,7 @@ fn specs(
     let problem = solver.problem;
     let Some(&claim) = scope.claims.first() else { return Vec::new() };
     let template = solver.specs[solver.claims[claim].spec].template;
-    let base = solver.specs.base(problem, template);
+    let base = solver.specs.base(&problem.tables, template);
     let mut found: Vec<(SpecId, Option<usize>)> = Vec::new();
     let mut add = |spec: SpecId, zone: Option<usize>| {
         if found.iter().all(|&(known, _)| known != spec) {
@@ -277,11 +280,11 @@ fn specs(
         }
     };
     for crew in &scope.crews {
-        let class = problem.shapes[crew.shape].class;
-        let Ok(own) = solver.specs.join(problem, base, class, 0) else { continue };
+        let class = problem.tables.shapes[crew.shape].class;
+        let Ok(own) = solver.specs.join(&problem.tables, base, class, 0) else { continue };
         if let Some(key) = scope.key {
             for (zone, &value) in zones.iter().enumerate() {
-                if let Some(there) = solver.specs.at(problem, own, key, value) {
+                if let Some(there) = solver.specs.at(&problem.tables, own, key, value) {
                     add(there, Some(zone));
                 }
             }
@@ -296,8 +299,8 @@ fn specs(
 /// Whether some type of a spec holds a pod.
 fn holds_any(solver: &Solver<'_, '_>, spec: SpecId, shape: usize) -> bool {
     let problem = solver.problem;
-    let shape = &problem.shapes[shape];
-    if !solver.specs.keeps(problem, spec, shape.class, 0) {
+    let shape = &problem.tables.shapes[shape];
+    if !solver.specs.keeps(&problem.tables, spec, shape.class, 0) {
         return false;
     }
     let mut types = solver.specs[spec].types.clone();

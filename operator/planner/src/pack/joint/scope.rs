@@ -126,7 +126,7 @@ impl Scope {
             crews.push(Crew { shape, pods, spread });
         }
         crews.sort_by_key(|crew| {
-            let requests = &problem.shapes[crew.shape].requests;
+            let requests = &problem.tables.shapes[crew.shape].requests;
             (std::cmp::Reverse((requests[0], requests[1])), crew.pods[0])
         });
         let key = crews.iter().find_map(|crew| crew.spread.as_ref().map(|evenly| evenly.key));
@@ -135,7 +135,7 @@ impl Scope {
 
     /// The pods as demands, crew by crew, for machines of a template.
     pub(super) fn demands(&self, solver: &mut Solver<'_, '_>, template: usize) -> Vec<Demand> {
-        let spec = solver.specs.base(solver.problem, template);
+        let spec = solver.specs.base(&solver.problem.tables, template);
         let launch_option = LaunchOption::Feasible(template, spec);
         let demand = |crew: &Crew| {
             let (shape, pods) = (crew.shape, crew.pods.clone());
@@ -161,7 +161,9 @@ fn uncount(
         if here == 0 {
             continue;
         }
-        let [domain] = *solver.specs.values(problem, claim.spec, evenly.key) else { return None };
+        let [domain] = *solver.specs.values(&problem.tables, claim.spec, evenly.key) else {
+            return None;
+        };
         let counted = evenly.domains.iter_mut().find(|(value, _)| *value == domain)?;
         counted.1 = counted.1.checked_sub(u32::try_from(here).ok()?)?;
     }
@@ -184,11 +186,11 @@ fn rules_of(
 ) -> Option<Zonal> {
     let problem = solver.problem;
     let rules = &problem.rules;
-    let compiled = &problem.shapes[shape];
+    let compiled = &problem.tables.shapes[shape];
     let is_plain = compiled.ports.is_empty()
         && !compiled.has_claims
         && compiled.requests[..2].iter().any(|&amount| amount > 0)
-        && problem.classes[compiled.class].variants.len() == 1
+        && problem.tables.classes[compiled.class].variants.len() == 1
         && rules.preferences(shape) == (0, 0)
         && rules.is_alone_on_hosts(shape);
     if !is_plain {
@@ -202,7 +204,7 @@ fn rules_of(
                 return None;
             }
             let Solver { specs, counts, .. } = solver;
-            let mut found = rules.evenly(problem, specs, counts, shape, placed);
+            let mut found = rules.evenly(&problem.topology(), specs, counts, shape, placed);
             found.pop().filter(|_| found.is_empty()).map(Zonal::Spread)
         }
     }
@@ -212,14 +214,14 @@ fn rules_of(
 fn is_free(solver: &Solver<'_, '_>, claim: &Claim) -> bool {
     let problem = solver.problem;
     let spec = &solver.specs[claim.spec];
-    let table = &problem.catalogs[problem.templates[spec.template].catalog];
+    let table = &problem.tables.catalogs[problem.tables.templates[spec.template].catalog];
     let is_reserved = |market: usize| table.markets[market].capacity_type == CapacityType::Reserved;
     claim.relaxed.is_empty()
         && !spec.requirements.has_min_values()
         && !spec.markets.ones().any(is_reserved)
-        && claim.pods.iter().all(|&pod| problem.snapshot.pods[pod].buffer.is_none())
+        && claim.pods.iter().all(|&pod| problem.tables.snapshot.pods[pod].buffer.is_none())
 }
 
 pub(super) fn shape_of(problem: &Problem<'_>, pod: usize) -> usize {
-    problem.snapshot.pods[pod].shape.0 as usize
+    problem.tables.snapshot.pods[pod].shape.0 as usize
 }

@@ -9,7 +9,7 @@
 use fixedbitset::FixedBitSet;
 
 use super::WORK;
-use crate::compile::{add_times, fits, take_times};
+use crate::tables::{add_times, fits, take_times};
 
 /// A pod is compared on so many machines that have room for it, as kube-scheduler does it in large
 /// clusters.

@@ -6,10 +6,11 @@ use fixedbitset::FixedBitSet;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Column, share};
-use crate::compile::Problem;
 use crate::id_set::IdSet;
 use crate::intern::{Key, Value};
 use crate::snapshot::{Node, NodePhase};
+use crate::tables::Tables;
+use crate::topology::Topology;
 
 /// What was found out about machines that exist so far.
 #[derive(Clone, Debug, Default)]
@@ -31,29 +32,29 @@ impl OnMachines {
     /// The groups that count pods on a machine, as far as they are about a label that it has.
     pub(in crate::topology) fn groups(
         &mut self,
-        problem: &Problem<'_>,
+        topology: &Topology<'_, '_>,
         machine: usize,
     ) -> Arc<FixedBitSet> {
         if let Some(known) = self.groups.get(&machine) {
             return Arc::clone(known);
         }
-        let conditions = &problem.rules.conditions;
-        let node = &problem.snapshot.nodes[machine];
-        let affine = conditions.classes_of(&self.met(problem, machine, node));
+        let conditions = &topology.rules.conditions;
+        let node = &topology.tables.snapshot.nodes[machine];
+        let affine = conditions.classes_of(&self.met(topology, machine, node));
         let tolerating = self
             .tolerating
             .entry(taints(node))
-            .or_insert_with(|| Arc::new(conditions.tolerating(problem, &node.taints)));
-        let has = &mut |key| problem.domains.of(key, machine).is_some();
-        let groups = conditions.groups(problem.rules.groups.len(), has, &affine, tolerating);
+            .or_insert_with(|| Arc::new(conditions.tolerating(topology.tables, &node.taints)));
+        let has = &mut |key| topology.domains.of(key, machine).is_some();
+        let groups = conditions.groups(topology.rules.groups.len(), has, &affine, tolerating);
         let groups = share(&mut self.known, groups);
         self.groups.insert(machine, Arc::clone(&groups));
         groups
     }
 
     /// The terms that a machine meets.
-    fn met(&mut self, problem: &Problem<'_>, machine: usize, node: &Node) -> FixedBitSet {
-        let conditions = &problem.rules.conditions;
+    fn met(&mut self, topology: &Topology<'_, '_>, machine: usize, node: &Node) -> FixedBitSet {
+        let conditions = &topology.rules.conditions;
         let (on_machines, nowhere) = conditions.columns.split_at(conditions.on_machines);
         let plain = self.plain.get_or_insert_with(|| {
             let mut met = conditions.all_terms();
@@ -64,13 +65,13 @@ impl OnMachines {
         });
         let mut met = FixedBitSet::clone(plain);
         for &(key, ref column) in on_machines {
-            let value = problem.machines.label(machine, key);
-            let promised = problem.machines.promised(machine, key);
+            let value = topology.tables.machines.label(machine, key);
+            let promised = topology.tables.machines.promised(machine, key);
             match promised.filter(|_| value.is_none() && node.phase == NodePhase::Pending) {
                 Some(promised) => {
-                    column.keep(&mut met, |set| promised.is_subset(set, &problem.symbols));
+                    column.keep(&mut met, |set| promised.is_subset(set, &topology.tables.symbols));
                 }
-                None => self.unmet(problem, key, column, value).take_from(&mut met),
+                None => self.unmet(topology.tables, key, column, value).take_from(&mut met),
             }
         }
         met
@@ -79,7 +80,7 @@ impl OnMachines {
     /// The terms that the value of a label, or its absence, does not meet.
     fn unmet(
         &mut self,
-        problem: &Problem<'_>,
+        tables: &Tables<'_>,
         key: Key,
         column: &Column,
         value: Option<Value>,
@@ -88,7 +89,7 @@ impl OnMachines {
             None => column.present.clone(),
             Some(value) => {
                 let failing = column.alike.iter();
-                let failing = failing.filter(|(set, _)| !set.has(value, &problem.symbols));
+                let failing = failing.filter(|(set, _)| !set.has(value, &tables.symbols));
                 failing.flat_map(|(_, terms)| terms.iter()).collect()
             }
         })

@@ -6,13 +6,15 @@ use indexmap::IndexMap;
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 use rustc_hash::FxBuildHasher;
 
-use crate::compile::shapes::{HostPort, host_ports, ports_conflict};
-use crate::compile::taints::{Preferred, untolerated};
-use crate::compile::types::TypeTable;
-use crate::compile::{Columns, Problem, add_times, machine_meets, take_times};
+use super::Tables;
+use super::columns::{Columns, add_times, take_times};
+use super::machines::{machine_meets, promised_types};
+use super::shapes::{HostPort, host_ports, ports_conflict, terms};
+use super::taints::{Preferred, untolerated};
+use super::types::TypeTable;
 use crate::intern::Symbols;
 use crate::requirements::Requirements;
-use crate::snapshot::{NodePhase, PodShape, Snapshot};
+use crate::snapshot::{NodePhase, Snapshot};
 
 /// The DaemonSets of a snapshot.
 #[derive(Debug)]
@@ -30,10 +32,10 @@ struct Daemon {
 }
 
 impl Daemon {
-    fn runs_on(&self, problem: &Problem<'_>, machine: usize) -> bool {
-        let taints = &problem.snapshot.nodes[machine].taints;
+    fn runs_on(&self, tables: &Tables<'_>, machine: usize) -> bool {
+        let taints = &tables.snapshot.nodes[machine].taints;
         untolerated(taints, &self.tolerations, Preferred::Ignored).is_none()
-            && self.terms.iter().any(|term| machine_meets(problem, machine, term))
+            && self.terms.iter().any(|term| machine_meets(tables, machine, term))
     }
 }
 
@@ -100,12 +102,12 @@ impl Daemons {
     /// The daemons of machines that a NodePool launches.
     pub(crate) fn overheads(
         &self,
-        problem: &Problem<'_>,
+        tables: &Tables<'_>,
         template: &Requirements,
         taints: &[Taint],
         types: &TypeTable,
     ) -> Overheads {
-        let symbols = &problem.symbols;
+        let symbols = &tables.symbols;
         let candidates: Vec<(usize, Vec<&Requirements>)> = self
             .list
             .iter()
@@ -115,7 +117,7 @@ impl Daemons {
             })
             .map(|(index, daemon)| {
                 let met = |term: &&Requirements| {
-                    template.compatible(term, |key| problem.is_well_known(key), symbols).is_ok()
+                    template.compatible(term, |key| tables.is_well_known(key), symbols).is_ok()
                 };
                 (index, daemon.terms.iter().filter(met).collect())
             })
@@ -135,9 +137,9 @@ impl Daemons {
             of_type.push(*groups.entry(runs).or_insert(next));
         }
         let mut made: Vec<_> =
-            groups.keys().map(|runs| self.group(runs, problem.columns.len())).collect();
+            groups.keys().map(|runs| self.group(runs, tables.columns.len())).collect();
         if made.is_empty() {
-            made.push(self.group(&[], problem.columns.len()));
+            made.push(self.group(&[], tables.columns.len()));
         }
         Overheads { groups: made, of_type }
     }
@@ -157,27 +159,27 @@ impl Daemons {
     }
 
     /// Subtracts the requests of daemons that are still to start from a machine's row.
-    pub(crate) fn take_to_come(&self, problem: &Problem<'_>, machine: usize, row: &mut [i64]) {
-        let pending = problem.snapshot.nodes[machine].phase == NodePhase::Pending;
+    pub(crate) fn take_to_come(&self, tables: &Tables<'_>, machine: usize, row: &mut [i64]) {
+        let pending = tables.snapshot.nodes[machine].phase == NodePhase::Pending;
         if pending || !self.list.is_empty() {
-            take_times(row, &self.still_to_come(problem, machine), 1);
+            take_times(row, &self.still_to_come(tables, machine), 1);
         }
     }
 
     /// Requests of daemons that are still to start on an existing machine, at least zero.
-    pub(crate) fn still_to_come(&self, problem: &Problem<'_>, machine: usize) -> Vec<i64> {
-        let node = &problem.snapshot.nodes[machine];
+    pub(crate) fn still_to_come(&self, tables: &Tables<'_>, machine: usize) -> Vec<i64> {
+        let node = &tables.snapshot.nodes[machine];
         if node.phase == NodePhase::Pending {
-            return Self::of_pending(problem, machine);
+            return Self::of_pending(tables, machine);
         }
-        let mut rest = vec![0; problem.columns.len()];
-        for daemon in self.list.iter().filter(|daemon| daemon.runs_on(problem, machine)) {
+        let mut rest = vec![0; tables.columns.len()];
+        for daemon in self.list.iter().filter(|daemon| daemon.runs_on(tables, machine)) {
             add_times(&mut rest, &daemon.requests, 1);
         }
-        for &pod in &problem.pods_on[machine] {
-            let pod = &problem.snapshot.pods[pod];
+        for &pod in &tables.pods_on[machine] {
+            let pod = &tables.snapshot.pods[pod];
             if pod.daemon {
-                let running = &problem.shapes[pod.shape.0 as usize].requests;
+                let running = &tables.shapes[pod.shape.0 as usize].requests;
                 rest.iter_mut().zip(running).for_each(|(rest, &have)| *rest -= have);
             }
         }
@@ -190,13 +192,13 @@ impl Daemons {
     /// Reserves the host ports of daemons that are still to start.
     pub(crate) fn reserve_ports(
         &self,
-        problem: &Problem<'_>,
+        tables: &Tables<'_>,
         machine: usize,
         used: &mut Vec<HostPort>,
     ) {
         for daemon in self.list.iter().filter(|daemon| !daemon.ports.is_empty()) {
             // In use already: by the daemon itself, or it will not come.
-            if daemon.runs_on(problem, machine) && !ports_conflict(&daemon.ports, used) {
+            if daemon.runs_on(tables, machine) && !ports_conflict(&daemon.ports, used) {
                 used.extend(daemon.ports.iter().cloned());
             }
         }
@@ -204,34 +206,17 @@ impl Daemons {
 
     /// A claim without an instance asks for its pods and the least that daemons take of any of its
     /// types: so much is taken off again.
-    fn of_pending(problem: &Problem<'_>, machine: usize) -> Vec<i64> {
-        let none = vec![0; problem.columns.len()];
-        let node = &problem.snapshot.nodes[machine];
+    fn of_pending(tables: &Tables<'_>, machine: usize) -> Vec<i64> {
+        let none = vec![0; tables.columns.len()];
+        let node = &tables.snapshot.nodes[machine];
         let template = node
             .claim
             .as_ref()
             .and_then(|claim| claim.node_pool.as_deref())
-            .and_then(|pool| problem.template_of(pool))
-            .map(|template| &problem.templates[template]);
+            .and_then(|pool| tables.template_of(pool))
+            .map(|template| &tables.templates[template]);
         let Some(template) = template else { return none };
-        let types = crate::compile::machines::promised_types(problem, machine, template.catalog);
+        let types = promised_types(tables, machine, template.catalog);
         if types.is_clear() { none } else { template.overheads.least(&types) }
     }
-}
-
-/// Node selector and required affinity: alternatives, one of which has to be met.
-pub(crate) fn terms(shape: &PodShape, symbols: &mut Symbols) -> Vec<Requirements> {
-    let selector = Requirements::from_labels(&shape.node_selector, symbols);
-    if shape.required_affinity.is_empty() {
-        return vec![selector];
-    }
-    shape
-        .required_affinity
-        .iter()
-        .map(|term| {
-            let mut requirements = Requirements::new(term, symbols);
-            requirements.extend(&selector, symbols);
-            requirements
-        })
-        .collect()
 }

@@ -5,15 +5,13 @@ use std::collections::BTreeSet;
 use fixedbitset::FixedBitSet;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::compile::daemons::Daemons;
-use crate::compile::shapes::{Class, HostPort, Shape};
-use crate::compile::{Columns, Problem};
-use crate::devices;
+use super::Tables;
+use super::columns::add_times;
+use super::shapes::{HostPort, Shape};
 use crate::intern::{Key, Symbols, Value};
 use crate::label;
 use crate::requirements::{Requirements, ValueSet};
 use crate::snapshot::{Node, NodePhase, Placement, Snapshot};
-use crate::topology::Rules;
 
 /// Machines, by index into [`Snapshot::nodes`].
 #[derive(Debug, Default)]
@@ -25,8 +23,8 @@ pub(crate) struct Machines {
     promised: FxHashMap<usize, Requirements>,
     promised_keys: FxHashSet<Key>,
     /// Free room for pods, without the requests of daemons that are still to start.
-    room: Vec<i64>,
-    width: usize,
+    pub(super) room: Vec<i64>,
+    pub(super) width: usize,
     /// Host ports in use.
     pub(crate) ports: Vec<Vec<HostPort>>,
     /// Machines that accept pods, in the order in which they are tried: initialized first, then by
@@ -62,7 +60,7 @@ impl Machines {
     }
 
     /// Changes the order in which machines are tried.
-    pub(super) fn sort(&mut self, order: Vec<usize>) {
+    pub(crate) fn sort(&mut self, order: Vec<usize>) {
         self.order = order;
         self.number();
     }
@@ -108,20 +106,6 @@ impl Machines {
     pub(crate) fn width(&self) -> usize {
         self.width
     }
-}
-
-/// Every key that machines may be asked for.
-pub(super) fn asked(
-    classes: &[Class],
-    daemons: &Daemons,
-    rules: &Rules,
-    devices: Option<&devices::Table<'_>>,
-) -> BTreeSet<Key> {
-    let of_pods = classes.iter().flat_map(|class| class.variants.keys());
-    let of_devices = devices.into_iter().flat_map(devices::Table::selectors);
-    let sets = daemons.terms().chain(of_devices);
-    let of_sets = sets.flat_map(|set| set.iter().map(|(key, _)| key));
-    of_pods.chain(of_sets).chain(rules.domain_keys()).collect()
 }
 
 /// With more keys than this, the labels of machines are scanned for keys instead of keys for
@@ -181,7 +165,7 @@ pub(crate) struct PodScan {
     /// Pods that may need a place: pending ones, and pods on machines that are being removed.
     pub(crate) restless: Vec<usize>,
     /// By machine and column: what bound pods use.
-    used: Vec<i64>,
+    pub(super) used: Vec<i64>,
 }
 
 /// Scans all pods once: together they exceed the processor's caches.
@@ -197,7 +181,7 @@ pub(super) fn scan_pods(snapshot: &Snapshot, shapes: &[Shape], width: usize) -> 
                 bound.push((machine, index));
                 starts[machine + 1] += 1;
                 let row = &mut scan.used[machine * width..(machine + 1) * width];
-                super::add_times(row, &shapes[pod.shape.0 as usize].requests, 1);
+                add_times(row, &shapes[pod.shape.0 as usize].requests, 1);
                 if snapshot.nodes[machine].deleting {
                     scan.restless.push(index);
                 }
@@ -219,44 +203,30 @@ pub(super) fn scan_pods(snapshot: &Snapshot, shapes: &[Shape], width: usize) -> 
     scan
 }
 
-/// Computes free room and ports: allocatable, less bound pods, less daemons that are still to
-/// start.
-pub(super) fn fill_room(problem: &mut Problem<'_>, daemons: &Daemons, scan: &PodScan) {
-    let columns: &Columns = &problem.columns;
-    let width = columns.len();
-    let with_ports = problem.shapes.iter().any(|shape| !shape.ports.is_empty());
-    let mut room = Vec::with_capacity(problem.snapshot.nodes.len() * width);
-    let mut ports = Vec::with_capacity(problem.snapshot.nodes.len());
-    for (index, node) in problem.snapshot.nodes.iter().enumerate() {
-        columns.extend_row(&node.allocatable, &mut room);
-        let row = &mut room[index * width..];
-        super::take_times(row, &scan.used[index * width..], 1);
-        daemons.take_to_come(problem, index, row);
-        super::volumes::fill_room(problem, daemons, index, row);
-        let mut used_ports = Vec::new();
-        if with_ports {
-            for &pod in &problem.pods_on[index] {
-                let shape = &problem.shapes[problem.snapshot.pods[pod].shape.0 as usize];
-                used_ports.extend(shape.ports.iter().cloned());
-            }
-        }
-        daemons.reserve_ports(problem, index, &mut used_ports);
-        ports.push(used_ports);
-    }
-    problem.machines.room = room;
-    problem.machines.width = width;
-    problem.machines.ports = ports;
-}
-
 /// The types that a claim without an instance lists.
-pub(crate) fn promised_types(problem: &Problem<'_>, machine: usize, catalog: usize) -> FixedBitSet {
-    let table = &problem.catalogs[catalog];
+pub(crate) fn promised_types(tables: &Tables<'_>, machine: usize, catalog: usize) -> FixedBitSet {
+    let table = &tables.catalogs[catalog];
     let mut types = FixedBitSet::with_capacity(table.len());
-    let promised = problem.machines.promised(machine, problem.keys.instance_type);
+    let promised = tables.machines.promised(machine, tables.keys.instance_type);
     for &value in promised.and_then(|set| set.listed()).unwrap_or_default() {
-        if let Some(kind) = table.find(problem.symbols.value_name(value)) {
+        if let Some(kind) = table.find(tables.symbols.value_name(value)) {
             types.insert(kind);
         }
     }
     types
+}
+
+/// Whether the labels of a machine or, before it has any, the requirements of its claim meet a set;
+/// an undefined label does not meet it.
+pub(crate) fn machine_meets(tables: &Tables<'_>, machine: usize, wanted: &Requirements) -> bool {
+    let symbols = &tables.symbols;
+    let pending = tables.snapshot.nodes[machine].phase == NodePhase::Pending;
+    wanted.iter().all(|(key, set)| match tables.machines.label(machine, key) {
+        Some(value) => set.has(value, symbols),
+        None if pending => match tables.machines.promised(machine, key) {
+            Some(promised) => promised.is_subset(set, symbols),
+            None => set.admits_absence(),
+        },
+        None => set.admits_absence(),
+    })
 }

@@ -6,8 +6,8 @@ use indexmap::map::Entry;
 use k8s_openapi::api::core::v1::Toleration;
 use rustc_hash::{FxBuildHasher, FxHashSet};
 
+use super::columns::Columns;
 use super::variants::Variants;
-use super::{Columns, is_restricted};
 use crate::intern::Symbols;
 use crate::label;
 use crate::plan::Exclusion;
@@ -18,7 +18,7 @@ use crate::snapshot::{ClaimSpec, Operator, PodShape, Snapshot};
 /// A port of the host: protocol, address, number.
 pub(crate) type HostPort = (String, String, u16);
 
-/// Index into [`super::Problem::classes`].
+/// Index into [`super::Tables::classes`].
 pub(crate) type ClassId = usize;
 
 /// A shape, compiled.
@@ -79,7 +79,7 @@ pub(crate) fn compile(
                 let variants = entry.key().0.clone();
                 entry.insert(Class {
                     tolerations: shape.tolerations.clone(),
-                    required: crate::compile::daemons::terms(shape, symbols),
+                    required: terms(shape, symbols),
                     variants,
                 });
             }
@@ -98,6 +98,23 @@ pub(crate) fn compile(
     let (pools, machines) = (snapshot.node_pools.len(), snapshot.nodes.len());
     Variants::share(classes.iter_mut().map(|class| &mut class.variants), pools, machines);
     (shapes, classes)
+}
+
+/// Node selector and required affinity: alternatives, one of which has to be met.
+pub(super) fn terms(shape: &PodShape, symbols: &mut Symbols) -> Vec<Requirements> {
+    let selector = Requirements::from_labels(&shape.node_selector, symbols);
+    if shape.required_affinity.is_empty() {
+        return vec![selector];
+    }
+    shape
+        .required_affinity
+        .iter()
+        .map(|term| {
+            let mut requirements = Requirements::new(term, symbols);
+            requirements.extend(&selector, symbols);
+            requirements
+        })
+        .collect()
 }
 
 /// Host ports with the address that Kubernetes assumes.
@@ -187,4 +204,18 @@ fn problem_of(
             let advice = "specify a well known label or a custom label";
             Exclusion::Pod(format!("label {key} is restricted; {advice}"))
         })
+}
+
+/// Whether a key lies in Karpenter's own domain or in that of a provider's NodeClass, or is the
+/// host name.
+pub(crate) fn is_restricted(key: &str, snapshot: &Snapshot) -> bool {
+    if key == label::HOSTNAME {
+        return true;
+    }
+    let Some((domain, _)) = key.split_once('/') else { return false };
+    let within = |restricted: &str| {
+        domain.strip_suffix(restricted).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    };
+    within("karpenter.sh")
+        || snapshot.node_pools.iter().any(|pool| within(&pool.template.node_class.group))
 }
