@@ -3,13 +3,16 @@
 //! Karpenter's installation stays as it is. Tenon's operator comes beside it, with the same service account, role, queue, rules and Lease. The design is in
 //! `docs/src/design/upgrade.md`.
 
+mod carried;
 pub(crate) mod fit;
 pub(crate) mod found;
+mod host_ports;
 pub(crate) mod options;
 mod pods;
 mod ports;
 pub(crate) mod settings;
 pub(crate) mod steps;
+mod variables;
 
 pub(crate) use found::Found;
 

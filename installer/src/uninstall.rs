@@ -41,7 +41,7 @@ use tenon_installer_core::words::{count, some};
 
 pub(crate) use abandoned::Abandoned;
 pub(crate) use crds::keep_used;
-pub(crate) use found::{Found, Nodes};
+pub(crate) use found::Nodes;
 pub(crate) use guard::guard;
 pub(crate) use inventory::Inventory;
 pub(crate) use mode::{Mode, Side};
@@ -198,7 +198,7 @@ impl<'a> Remover<'a> {
         }
         self.remove(deployments).await?;
         // An operator that had only just come up has taken its Lease since we looked.
-        let places = &inventory.lease_places;
+        let places = &inventory.known.lease_places;
         inventory.leases = found::own_leases(&self.context.cluster, places).await?;
         Ok(())
     }

@@ -20,6 +20,7 @@ pub mod merge_patch;
 pub mod object;
 pub mod operator;
 pub mod rbac;
+pub mod release;
 pub mod resources;
 pub mod revision;
 pub mod selector;

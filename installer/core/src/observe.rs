@@ -7,4 +7,5 @@ pub mod granted;
 pub mod iam;
 pub mod labelled;
 pub mod messaging;
+pub mod state;
 pub mod world;

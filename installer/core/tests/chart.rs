@@ -7,7 +7,8 @@ use std::process::Command;
 use serde_json::{Value, json};
 use tenon_installer_core::kubernetes::crds;
 use tenon_installer_core::kubernetes::object::first_difference;
-use tenon_installer_core::kubernetes::operator::{self, Release};
+use tenon_installer_core::kubernetes::operator;
+use tenon_installer_core::kubernetes::release::Release;
 use tenon_installer_core::settings::values::{Values, merge};
 
 /// Each is a values file as a user would write it.

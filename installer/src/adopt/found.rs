@@ -13,12 +13,12 @@ use tenon_installer_core::kubernetes::lease::{self, Place};
 use tenon_installer_core::kubernetes::object::{Object, annotation, label};
 use tenon_installer_core::kubernetes::resources;
 use tenon_installer_core::names::ROLE_ANNOTATION;
-use tenon_installer_core::observe::world::{AssociationState, QueueState, RoleState, RuleState};
+use tenon_installer_core::observe::state::{AssociationState, QueueState, RoleState, RuleState};
 use tenon_installer_core::observe::{eks, granted, iam, messaging};
 use tenon_installer_core::ownership::{ADOPTED_BY, INSTALL_ID, REPLICAS};
 
+use super::host_ports;
 use super::options::{Options, Sources};
-use super::ports;
 
 /// Which tool made Karpenter's roles and queue. Only a name for people: what is adopted does not depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -271,7 +271,7 @@ pub(crate) async fn read(
     }
     let mut host_ports = BTreeSet::new();
     if operator.is_on_host_network() {
-        host_ports = ports::in_use(kube, account).await?;
+        host_ports = host_ports::in_use(kube, account).await?;
     }
     let role = (role_name, role);
     Ok(Ok(Found {

@@ -8,7 +8,8 @@ use serde_json::{Map, Value, json};
 use tenon_installer_core::kubernetes::selector::selects;
 use tenon_installer_core::settings::values::Values;
 
-use super::settings::{Carried, is_option, keeps_reference, put};
+use super::carried::{Carried, put};
+use super::variables::{is_option, keeps_reference};
 use super::{Found, NAME, ports};
 
 /// Fields of a pod that the chart has a value for. What Karpenter's pods have none of stays as the chart has it.

@@ -11,9 +11,10 @@ use tenon_iam_policies::{Document, Features, Scope};
 use tenon_installer_core::apply::is_runnable;
 use tenon_installer_core::desired::Desired;
 use tenon_installer_core::kubernetes::aws_auth;
-use tenon_installer_core::observe::world::{
-    AccessEntryState, AssociationState, ProviderState, QueueState, RoleState, RuleState, World,
+use tenon_installer_core::observe::state::{
+    AccessEntryState, AssociationState, ProviderState, QueueState, RoleState, RuleState,
 };
+use tenon_installer_core::observe::world::World;
 use tenon_installer_core::ownership::{ADOPTED_BY, REPLICAS, Tags};
 use tenon_installer_core::plan::{Action, Op, Plan, Step, diff, text};
 use tenon_installer_core::settings::config::Config;

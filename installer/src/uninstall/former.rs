@@ -1,7 +1,7 @@
 //! What of an account is an earlier run's, under settings that were different, and may go. Pure: who asks AWS is [`super::found`].
 
 use tenon_installer_core::desired::Desired;
-use tenon_installer_core::observe::world::{AccessEntryState, ProviderState, RoleState};
+use tenon_installer_core::observe::state::{AccessEntryState, ProviderState, RoleState};
 
 /// Names of the roles that the settings no longer ask for, if they exist.
 pub(crate) fn role_names(desired: &Desired) -> Vec<String> {

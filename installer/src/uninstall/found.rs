@@ -20,7 +20,7 @@ use tenon_installer_core::observe::world::World;
 use tenon_installer_core::ownership::INSTALL_ID;
 use tenon_installer_core::{journal, observe};
 
-use super::{Inventory, former};
+use super::former;
 use crate::adopt::found::Operator;
 use crate::errors::ExpectedError;
 
@@ -58,6 +58,15 @@ impl Nodes {
     }
 }
 
+/// What an earlier look keeps for a later one of the same uninstall.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Known {
+    /// Where the operator's Leases are, or would be made.
+    pub lease_places: BTreeSet<Place>,
+    /// Principals of access entries of others.
+    pub others: BTreeSet<String>,
+}
+
 /// What was found beside the [`World`].
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Found {
@@ -65,8 +74,6 @@ pub(crate) struct Found {
     pub nodes: Nodes,
     /// The Leases that the operator's replicas hold or may have held in turn, without those that a Karpenter holds as well.
     pub leases: Vec<Object>,
-    /// Where they are, or would be made.
-    pub lease_places: BTreeSet<Place>,
     /// Id of the installation that is recorded in the namespace.
     pub record: Option<String>,
     /// ARN of the identity provider, if we made it; or why it stays all the same.
@@ -75,8 +82,8 @@ pub(crate) struct Found {
     pub former_roles: Vec<String>,
     /// Principals of access entries of ours that the settings no longer ask for.
     pub former_entries: Vec<String>,
-    /// Principals of access entries of others.
-    pub others: BTreeSet<String>,
+    /// What the next look needs of this one.
+    pub known: Known,
 }
 
 impl Found {
@@ -87,7 +94,7 @@ impl Found {
         desired: &Desired,
         world: &World,
         namespace: &str,
-        before: &Inventory,
+        before: &Known,
     ) -> Result<Self, ExpectedError> {
         let mut lease_places = lease_places(desired, world, namespace);
         lease_places.extend(before.lease_places.iter().cloned());
@@ -142,12 +149,11 @@ impl Found {
                 instance_profiles,
             },
             leases,
-            lease_places,
             record: record.map(|(id, _)| id),
             provider,
             former_roles,
             former_entries,
-            others,
+            known: Known { lease_places, others },
         })
     }
 }

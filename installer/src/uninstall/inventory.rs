@@ -7,14 +7,13 @@ use kube::api::DynamicObject;
 use serde_json::{Value, json};
 use tenon_installer_core::apply::Context;
 use tenon_installer_core::desired::Desired;
-use tenon_installer_core::kubernetes::lease::Place;
 use tenon_installer_core::kubernetes::object::{Object, label};
 use tenon_installer_core::kubernetes::{aws_auth, freeze, helm};
 use tenon_installer_core::observe::world::World;
 use tenon_installer_core::ownership::{INSTALL_ID, Tags};
 use tenon_installer_core::words::count;
 
-use super::{Found, Nodes};
+use super::found::{Found, Known, Nodes};
 use crate::errors::ExpectedError;
 
 /// What there is to remove.
@@ -30,8 +29,6 @@ pub(crate) struct Inventory {
     pub release_namespace: String,
     /// The operator's Leases; there is one, unless it was told another name meanwhile.
     pub leases: Vec<Object>,
-    /// Where its Leases are, or would be made.
-    pub(super) lease_places: BTreeSet<Place>,
     /// CRDs that are ours.
     pub crds: Vec<Object>,
     /// The namespace, if it is ours.
@@ -64,8 +61,8 @@ pub(crate) struct Inventory {
     pub has_record: bool,
     /// There is an installation of ours, or some of one.
     pub(super) is_installed: bool,
-    /// Principals of access entries of others.
-    pub(super) others: BTreeSet<String>,
+    /// What the next look needs of this one.
+    pub(super) known: Known,
 }
 
 impl Inventory {
@@ -76,7 +73,7 @@ impl Inventory {
         world: &World,
         namespace: &str,
     ) -> Result<Self, ExpectedError> {
-        let found = Found::read(context, desired, world, namespace, &Self::default()).await?;
+        let found = Found::read(context, desired, world, namespace, &Known::default()).await?;
         Ok(Self::of(desired, world, found).of_ours_only())
     }
 
@@ -88,7 +85,7 @@ impl Inventory {
         world: &World,
         namespace: &str,
     ) -> Result<Self, ExpectedError> {
-        let found = Found::read(context, desired, world, namespace, self).await?;
+        let found = Found::read(context, desired, world, namespace, &self.known).await?;
         Ok(Self::of(desired, world, found).of_ours_only())
     }
 
@@ -100,7 +97,7 @@ impl Inventory {
         world: &World,
         namespace: &str,
     ) -> Result<Self, ExpectedError> {
-        let found = Found::read(context, desired, world, namespace, self).await?;
+        let found = Found::read(context, desired, world, namespace, &self.known).await?;
         let all = Self::of(desired, world, found);
         Ok(if self.is_installed { all } else { all.of_ours_only() })
     }
@@ -139,9 +136,8 @@ impl Inventory {
         let roles = roles.map(|(name, _)| name.clone()).chain(found.former_roles);
         let all = Self {
             is_installed: false,
-            others: found.others,
+            known: found.known,
             leases,
-            lease_places: found.lease_places,
             has_record,
             crds,
             namespace: ours(std::slice::from_ref(&desired.namespace)).pop(),

@@ -11,7 +11,8 @@ use tenon_installer_core::apply::wait::deployment_lacks;
 use tenon_installer_core::desired::{Desired, Role};
 use tenon_installer_core::kubernetes::object::{Object, annotation, first_difference};
 use tenon_installer_core::names;
-use tenon_installer_core::observe::world::{RoleState, World};
+use tenon_installer_core::observe::state::RoleState;
+use tenon_installer_core::observe::world::World;
 use tenon_installer_core::ownership::SPEC_HASH;
 use tenon_installer_core::plan::change::{Change, changes as field_changes};
 use tenon_installer_core::plan::{

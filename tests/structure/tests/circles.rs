@@ -18,10 +18,6 @@ const LEFT: &[(&str, &str, &[&str])] = &[
     ("operator/planner", "topology", &["counts", "hosts", "journal"]),
     ("operator/planner", "topology", &["families", "standing"]),
     ("operator/planner", "topology", &["idle", "reading"]),
-    ("installer", "adopt", &["found", "pods", "ports", "settings"]),
-    ("installer", "uninstall", &["found", "inventory"]),
-    ("installer/core", "kubernetes", &["operator", "rbac"]),
-    ("installer/core", "observe", &["eks", "iam", "messaging", "world"]),
 ];
 
 fn root() -> PathBuf {

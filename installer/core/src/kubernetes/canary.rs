@@ -50,7 +50,8 @@ fn instance(deployment: &Value) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kubernetes::operator::{Release, objects};
+    use crate::kubernetes::operator::objects;
+    use crate::kubernetes::release::Release;
     use crate::settings::values::Values;
 
     #[test]

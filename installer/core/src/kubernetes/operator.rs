@@ -16,18 +16,8 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::object::Object;
 use super::rbac;
+use super::release::{Release, metadata, selector};
 use crate::settings::values::{Controller, ProbeTiming, Values};
-
-/// Under which name and by whom the objects are installed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Release {
-    /// Value of `app.kubernetes.io/instance`.
-    pub name: String,
-    /// Namespace of the operator.
-    pub namespace: String,
-    /// Value of `app.kubernetes.io/managed-by`.
-    pub managed_by: String,
-}
 
 /// All objects of the operator, in the order in which they are applied.
 pub fn objects(values: &Values, release: &Release) -> Vec<Object> {
@@ -40,42 +30,6 @@ pub fn objects(values: &Values, release: &Release) -> Vec<Object> {
     objects.push(Object::new(&disruption_budget(values, release)));
     objects.push(Object::new(&deployment(values, release)));
     objects
-}
-
-/// Metadata with the labels and annotations of all our objects.
-pub fn metadata(
-    values: &Values,
-    release: &Release,
-    name: &str,
-    namespace: Option<&str>,
-) -> ObjectMeta {
-    let mut labels = BTreeMap::from([
-        ("helm.sh/chart".to_owned(), concat!("tenon-", env!("CARGO_PKG_VERSION")).to_owned()),
-        ("app.kubernetes.io/version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
-        ("app.kubernetes.io/managed-by".to_owned(), release.managed_by.clone()),
-    ]);
-    labels.extend(selector(values, release));
-    // What selects pods can't be overridden, everything else can.
-    for (key, value) in &values.additional_labels {
-        if !selector(values, release).contains_key(key) {
-            labels.insert(key.clone(), value.clone());
-        }
-    }
-    ObjectMeta {
-        name: Some(name.to_owned()),
-        namespace: namespace.map(str::to_owned),
-        labels: Some(labels),
-        annotations: (!values.additional_annotations.is_empty())
-            .then(|| values.additional_annotations.clone()),
-        ..ObjectMeta::default()
-    }
-}
-
-fn selector(values: &Values, release: &Release) -> BTreeMap<String, String> {
-    BTreeMap::from([
-        ("app.kubernetes.io/name".to_owned(), values.app_name().to_owned()),
-        ("app.kubernetes.io/instance".to_owned(), release.name.clone()),
-    ])
 }
 
 fn label_selector(values: &Values, release: &Release) -> LabelSelector {

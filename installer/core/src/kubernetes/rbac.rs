@@ -6,7 +6,7 @@ use k8s_openapi::api::rbac::v1::{
 
 use super::lease;
 use super::object::Object;
-use super::operator::{Release, metadata};
+use super::release::{Release, metadata};
 use crate::settings::values::Values;
 
 const KARPENTER: &str = "karpenter.sh";

@@ -3,7 +3,7 @@
 use aws_sdk_eks::types::AccessEntry;
 use tenon_iam_policies::identity::ServiceAccount;
 
-use super::world::{AccessEntryState, AssociationState, FargateState};
+use super::state::{AccessEntryState, AssociationState, FargateState};
 use crate::aws::{Aws, AwsError, Calling, IfThere};
 
 /// An add-on's status.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use aws_sdk_iam::types::{ContextEntry, EvaluationResult};
 use percent_encoding::percent_decode_str;
 
-use super::world::{ProfileState, ProviderState, RoleState};
+use super::state::{ProfileState, ProviderState, RoleState};
 use crate::aws::{Aws, AwsError, Calling, IfThere};
 use crate::ownership::Tags;
 

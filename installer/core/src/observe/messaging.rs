@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use aws_sdk_sqs::types::QueueAttributeName;
 
-use super::world::{QueueState, RuleState};
+use super::state::{QueueState, RuleState};
 use crate::aws::{Aws, AwsError, Calling, IfThere};
 
 /// A queue by its name.

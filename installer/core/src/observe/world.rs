@@ -7,6 +7,10 @@ use kube::core::ApiResource;
 use serde_json::Value;
 use tenon_iam_policies::identity::ServiceAccount;
 
+use super::state::{
+    AccessEntryState, AgentState, AssociationState, FargateState, ProfileState, ProviderState,
+    QueueState, RoleState, RuleState,
+};
 use super::{ec2, eks, iam, labelled, messaging};
 use crate::aws::{Aws, AwsError};
 use crate::failure::Failure;
@@ -52,122 +56,6 @@ pub struct World {
     pub labelled: Vec<Object>,
     /// Revisions of the Helm release of our name.
     pub releases: Vec<Revision>,
-}
-
-/// A role as it is.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct RoleState {
-    /// Its ARN.
-    pub arn: String,
-    /// Its trust policy, as IAM returns it.
-    pub trust: String,
-    /// ARNs of attached policies.
-    pub attached: BTreeSet<String>,
-    /// Inline policies, as IAM returns them.
-    pub inline: BTreeMap<String, String>,
-    /// ARN of its boundary.
-    pub boundary: Option<String>,
-    /// Its tags.
-    pub tags: Tags,
-}
-
-/// The Pod Identity agent.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum AgentState {
-    /// There is none.
-    #[default]
-    Missing,
-    /// The EKS add-on, with its status.
-    Addon(String),
-    /// Auto Mode, or a DaemonSet that somebody runs.
-    BuiltIn,
-}
-
-/// An association as it is.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct AssociationState {
-    /// Its id.
-    pub id: String,
-    /// Its ARN.
-    pub arn: String,
-    /// Its role.
-    pub role_arn: String,
-    /// Its tags.
-    pub tags: Tags,
-}
-
-/// An identity provider as it is.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ProviderState {
-    /// Audiences whose tokens it takes.
-    pub audiences: Vec<String>,
-    /// Its tags.
-    pub tags: Tags,
-}
-
-/// An instance profile as it is.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ProfileState {
-    /// Its ARN.
-    pub arn: String,
-    /// Names of the roles in it: none or one.
-    pub roles: Vec<String>,
-    /// Its tags.
-    pub tags: Tags,
-}
-
-/// A Fargate profile as it is.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct FargateState {
-    /// Its ARN.
-    pub arn: String,
-    /// `ACTIVE`, `CREATING`, ….
-    pub status: String,
-    /// The role of its pods.
-    pub role_arn: String,
-    /// Its subnets.
-    pub subnet_ids: BTreeSet<String>,
-    /// Namespace and labels of its pods.
-    pub selectors: Vec<(String, BTreeMap<String, String>)>,
-    /// Its tags.
-    pub tags: Tags,
-}
-
-/// An access entry as it is.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct AccessEntryState {
-    /// Its ARN.
-    pub arn: String,
-    /// `EC2_LINUX`, `STANDARD`, ….
-    pub kind: String,
-    /// Its tags.
-    pub tags: Tags,
-}
-
-/// A queue as it is.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct QueueState {
-    /// How it is called.
-    pub url: String,
-    /// Its attributes.
-    pub attributes: BTreeMap<String, String>,
-    /// Its tags.
-    pub tags: Tags,
-}
-
-/// A rule as it is.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct RuleState {
-    /// Its ARN.
-    pub arn: String,
-    /// Which events, as JSON.
-    pub pattern: Option<String>,
-    /// It is enabled.
-    pub enabled: bool,
-    /// Ids and ARNs of its targets.
-    pub targets: BTreeMap<String, String>,
-    /// Its tags.
-    pub tags: Tags,
 }
 
 /// What is looked for, by name. Whoever says what should be there gives the names; what is made of the answer is not decided here.

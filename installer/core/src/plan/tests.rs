@@ -13,7 +13,8 @@ use crate::desired::Desired;
 use crate::kubernetes::freeze;
 use crate::kubernetes::helm::{self, Revision};
 use crate::kubernetes::object::Object;
-use crate::observe::world::{AccessEntryState, World};
+use crate::observe::state::AccessEntryState;
+use crate::observe::world::World;
 use crate::ownership::{INSTALL_ID, Tags};
 use crate::testing::{complete, desired, facts, ids, settings, untouched};
 

@@ -7,9 +7,10 @@ use crate::kubernetes::aws_auth::{self, Removal};
 use crate::kubernetes::helm::{self, Revision};
 use crate::kubernetes::merge_patch::merged;
 use crate::kubernetes::object::Object;
-use crate::observe::world::{
-    AccessEntryState, AgentState, AssociationState, FargateState, ProfileState, World,
+use crate::observe::state::{
+    AccessEntryState, AgentState, AssociationState, FargateState, ProfileState,
 };
+use crate::observe::world::World;
 use crate::plan::{Action, Plan, Step};
 
 /// Does to a world what a plan does to AWS and Kubernetes.

@@ -8,10 +8,11 @@ use crate::desired::Desired;
 use crate::kubernetes::aws_auth;
 use crate::kubernetes::helm::{self, Revision};
 use crate::observe::facts::{Caller, ClusterFacts, Facts};
-use crate::observe::world::{
+use crate::observe::state::{
     AccessEntryState, AgentState, AssociationState, FargateState, ProfileState, ProviderState,
-    QueueState, RoleState, RuleState, World,
+    QueueState, RoleState, RuleState,
 };
+use crate::observe::world::World;
 use crate::ownership::Tags;
 use crate::settings::{Inferred, Settings, Source};
 

@@ -4,7 +4,8 @@ use clap::Parser;
 use serde_json::Value;
 use tenon_iam_policies::caller::{Purpose, caller_document, caller_document_for};
 use tenon_iam_policies::cover::gaps;
-use tenon_installer_core::observe::world::{AgentState, World};
+use tenon_installer_core::observe::state::AgentState;
+use tenon_installer_core::observe::world::World;
 use tenon_installer_core::plan::diff;
 
 use super::*;

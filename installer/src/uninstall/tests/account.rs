@@ -10,15 +10,17 @@ use tenon_installer_core::kubernetes::helm::Revision;
 use tenon_installer_core::kubernetes::merge_patch::merged;
 use tenon_installer_core::kubernetes::object::{Key, Object, label};
 use tenon_installer_core::observe::labelled;
-use tenon_installer_core::observe::world::{
+use tenon_installer_core::observe::state::{
     AccessEntryState, AgentState, AssociationState, FargateState, ProfileState, ProviderState,
-    QueueState, RoleState, RuleState, World,
+    QueueState, RoleState, RuleState,
 };
+use tenon_installer_core::observe::world::World;
 use tenon_installer_core::ownership::{DISCOVERY_MARK, INSTALL_ID, Tags};
 use tenon_installer_core::plan::{Plan, diff};
 use tenon_installer_core::testing::carry_out_some;
 
-use crate::uninstall::{Found, Inventory, Mode, Removal, former};
+use crate::uninstall::found::Found;
+use crate::uninstall::{Inventory, Mode, Removal, former};
 
 /// Everything there is, whoever made it.
 #[derive(Debug, Clone, PartialEq, Default)]

@@ -12,7 +12,7 @@ use tenon_installer_core::desired::Desired;
 use tenon_installer_core::kubernetes::aws_auth::Mapping;
 use tenon_installer_core::kubernetes::helm::{self, Revision};
 use tenon_installer_core::kubernetes::object::label;
-use tenon_installer_core::observe::world::{
+use tenon_installer_core::observe::state::{
     AccessEntryState, AgentState, AssociationState, FargateState, ProfileState, ProviderState,
     QueueState, RoleState, RuleState,
 };

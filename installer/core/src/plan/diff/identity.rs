@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{Differ, has_tags, views};
 use crate::names::AGENT;
-use crate::observe::world::AgentState;
+use crate::observe::state::AgentState;
 use crate::plan::change::changes;
 use crate::plan::{Action, Op, Step};
 

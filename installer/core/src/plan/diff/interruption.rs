@@ -2,7 +2,7 @@
 
 use super::{Differ, has_tags, same_document, views};
 use crate::desired::{Queue, Rule};
-use crate::observe::world::{QueueState, RuleState};
+use crate::observe::state::{QueueState, RuleState};
 use crate::plan::{Action, Op, Step};
 
 const QUEUE: &str = "SQS queue";

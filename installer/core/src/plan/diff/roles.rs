@@ -2,7 +2,7 @@
 
 use super::{Differ, has_tags, same_document, views};
 use crate::desired::{Role, RoleUse};
-use crate::observe::world::RoleState;
+use crate::observe::state::RoleState;
 use crate::plan::change::Change;
 use crate::plan::{Action, Op, RoleChanges, Step};
 

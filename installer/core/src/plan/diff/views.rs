@@ -6,7 +6,7 @@ use tenon_iam_policies::Document;
 use tenon_iam_policies::document::Version;
 
 use crate::desired::{FargateProfile, Queue, Role, Rule};
-use crate::observe::world::{FargateState, QueueState, RoleState, RuleState};
+use crate::observe::state::{FargateState, QueueState, RoleState, RuleState};
 use crate::ownership::{SPEC_HASH, Tags};
 use crate::plan::change::{Change, Origin, Path, changes};
 
