@@ -426,7 +426,7 @@ where
     if locked {
         precondition["resourceVersion"] = json!(metadata.resource_version);
     }
-    merge(&mut body, json!({ "metadata": precondition }));
+    json_patch::merge(&mut body, &json!({ "metadata": precondition }));
     let name = name(metadata);
     let params = by(MANAGER);
     let patch = Patch::Merge(body);
@@ -456,18 +456,6 @@ fn only_uid(uid: Option<String>) -> DeleteParams {
 fn without_ours(metadata: &ObjectMeta) -> Vec<&String> {
     let ours = tenon_crds::labels::TERMINATION_FINALIZER;
     metadata.finalizers.iter().flatten().filter(|finalizer| *finalizer != ours).collect()
-}
-
-/// Puts `extra` into `target`, object by object.
-fn merge(target: &mut Value, extra: Value) {
-    match (target, extra) {
-        (Value::Object(target), Value::Object(extra)) => {
-            for (key, value) in extra {
-                merge(target.entry(key).or_insert(Value::Null), value);
-            }
-        }
-        (target, extra) => *target = extra,
-    }
 }
 
 #[cfg(test)]

@@ -286,7 +286,7 @@ mod tests {
             }},
             "status": {"capacity": {"memory": memory}},
         });
-        crate::testing::apiserver::merge(&mut node["metadata"]["labels"], labels);
+        json_patch::merge(&mut node["metadata"]["labels"], labels);
         let (claim, node) =
             (serde_json::from_value(claim).unwrap(), serde_json::from_value(node).unwrap());
         observe_memory(&provider, &claim, &node);

@@ -17,6 +17,7 @@ use axum::extract::{Request as HttpRequest, State as Shared};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use futures::stream;
+use json_patch::merge;
 use kube::{Client, Resource};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -453,24 +454,6 @@ fn depth(path: &str) -> usize {
     match rest {
         ["namespaces", _, rest @ ..] if !rest.is_empty() => rest.len(),
         rest => rest.len(),
-    }
-}
-
-/// A JSON merge patch (RFC 7396).
-pub(crate) fn merge(target: &mut Value, patch: &Value) {
-    let Value::Object(fields) = patch else {
-        target.clone_from(patch);
-        return;
-    };
-    if !target.is_object() {
-        *target = json!({});
-    }
-    for (field, value) in fields {
-        if value.is_null() {
-            target.as_object_mut().unwrap().remove(field);
-        } else {
-            merge(&mut target[field.as_str()], value);
-        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser as _;
+use json_patch::merge;
 use serde_json::{Value, json};
 use tenon_crds::NodeClaim;
 use tenon_crds::labels::LabelRules;
@@ -13,7 +14,7 @@ use tenon_planner::snapshot::{Catalog, NodeClassRef};
 use tenon_state::node_class;
 use tokio::sync::Notify;
 
-use super::apiserver::{ApiServer, merge};
+use super::apiserver::ApiServer;
 use crate::clock::Clock;
 use crate::cloud_provider::{
     CloudError, CloudProvider, Instance, Launched, NodeClassKind, NodeClassState, RepairPolicy,

@@ -95,7 +95,7 @@ mod tests {
             json!({"spec": {"taints": [{"key": "u", "effect": "NoExecute"}]}}),
         ] {
             let mut merged = node();
-            crate::testing::apiserver::merge(&mut merged, &body);
+            json_patch::merge(&mut merged, &body);
             assert_eq!(patched(&node(), &body).unwrap(), merged, "{body}");
         }
     }

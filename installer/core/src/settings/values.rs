@@ -416,8 +416,7 @@ impl Values {
     /// The defaults with a values file merged into them as Helm does it: maps are merged, everything else is replaced, `null` takes a default away.
     pub fn merged(overrides: &Value) -> Result<Self, serde_json::Error> {
         let mut merged = serde_json::to_value(Self::default())?;
-        merge(&mut merged, overrides);
-        drop_nulls(&mut merged, overrides);
+        json_patch::merge(&mut merged, overrides);
         serde_json::from_value(merged)
     }
 
@@ -441,7 +440,8 @@ impl Values {
     }
 }
 
-/// Merges maps into maps; everything else replaces what was there.
+/// Lays one values file over another. Unlike a merge patch it keeps `null`, which takes away a default
+/// that neither file has.
 pub fn merge(into: &mut Value, overrides: &Value) {
     match (into, overrides) {
         (Value::Object(into), Value::Object(overrides)) => {
@@ -450,17 +450,5 @@ pub fn merge(into: &mut Value, overrides: &Value) {
             }
         }
         (into, value) => *into = value.clone(),
-    }
-}
-
-/// Takes away what the overrides say is `null`.
-fn drop_nulls(merged: &mut Value, overrides: &Value) {
-    let (Value::Object(merged), Value::Object(overrides)) = (merged, overrides) else { return };
-    for (key, value) in overrides {
-        if value.is_null() {
-            merged.remove(key);
-        } else if let Some(merged) = merged.get_mut(key) {
-            drop_nulls(merged, value);
-        }
     }
 }

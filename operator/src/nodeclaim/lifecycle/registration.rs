@@ -259,7 +259,7 @@ fn synced_taints(claim: &NodeClaim, node: &Node) -> Vec<Taint> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::apiserver::merge;
+    use json_patch::merge;
     use tenon_crds::TaintEffect;
 
     fn claim() -> NodeClaim {
