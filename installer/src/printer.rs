@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde_json::json;
 use tenon_installer_core::apply::Progress;
 use tenon_installer_core::plan::text::{Line, Tone};
+use tenon_installer_core::words::count;
 
 /// What is printed on stdout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -222,7 +223,7 @@ fn cut(mut lines: Vec<String>, most: usize) -> Vec<String> {
     if lines.len() > most {
         let more = lines.len() - most.saturating_sub(1);
         lines.truncate(most.saturating_sub(1));
-        lines.push(format!("… {more} more lines"));
+        lines.push(format!("… {}", count(more, "more line")));
     }
     lines
 }

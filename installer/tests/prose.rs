@@ -120,6 +120,83 @@ fn texts_for_users_avoid_the_expressions_that_were_given_up() {
     assert!(report.is_empty(), "see the terminology in CONTRIBUTING.md:\n{report}");
 }
 
+/// What the installer counts. In a text, a number before one of them is wrong where it is 1.
+const COUNTED: [&str; 26] = [
+    "pods",
+    "nodes",
+    "Nodes",
+    "instances",
+    "checks",
+    "warnings",
+    "messages",
+    "groups",
+    "endpoints",
+    "policies",
+    "replicas",
+    "elements",
+    "addresses",
+    "services",
+    "times",
+    "lines",
+    "steps",
+    "roles",
+    "permissions",
+    "objects",
+    "subnets",
+    "zones",
+    "tags",
+    "NodePools",
+    "NodeClaims",
+    "EC2NodeClasses",
+];
+
+/// Texts with a placeholder before a plural, by line.
+fn unguarded_plurals(source: &str) -> Vec<usize> {
+    let code = source.split("\n#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let lines = code.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"));
+    let is_wrong = |line: &str| {
+        line.split("} ").skip(1).any(|rest| {
+            let word = rest.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+            COUNTED.contains(&word)
+        })
+    };
+    lines.filter(|(_, line)| is_wrong(line)).map(|(at, _)| at + 1).collect()
+}
+
+#[test]
+fn things_are_counted_by_the_functions_that_know_their_singular() {
+    // A kind of instance, and no number.
+    let fine = ["installer/checks/src/compute.rs: {kind} instances"];
+    let mut wrong = Vec::new();
+    let folders = ["src", "core/src", "checks/src", "simulate/src"];
+    let sources =
+        folders.iter().flat_map(|folder| files(&root().join("installer").join(folder), &["rs"]));
+    let sources = sources
+        .filter(|path| !path.ends_with("tests.rs") && !path.iter().any(|part| part == "tests"));
+    for path in sources {
+        let name =
+            path.strip_prefix(root()).expect("a file of the workspace").display().to_string();
+        let text = std::fs::read_to_string(&path).expect("a source");
+        for number in unguarded_plurals(&text) {
+            let line = text.lines().nth(number - 1).unwrap_or_default();
+            let is_fine = |fine: &&str| {
+                let (file, part) = fine.split_once(": ").expect("a file and a part");
+                name == file && line.contains(part)
+            };
+            if !fine.iter().any(|it| is_fine(it)) {
+                wrong.push(format!("{name}:{number}: {}", line.trim()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "use words::count or words::counted:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_number_before_a_plural_is_found() {
+    let source = "format!(\"{n} pods wait\")\n// {n} pods\ncount(n, \"pod\")\n#[cfg(test)]\nmod tests { \"{n} pods\" }";
+    assert_eq!(unguarded_plurals(source), [1]);
+}
+
 #[test]
 fn an_expression_is_found_across_lines_and_not_in_code() {
     let phrases = ["stand still".to_owned()];

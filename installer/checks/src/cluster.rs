@@ -308,11 +308,7 @@ fn somewhere_to_run(seen: &Observed) -> Outcome {
 
 fn dns(seen: &Observed) -> Outcome {
     known(&seen.kubernetes.dns_endpoints, |n| {
-        Outcome::when(
-            *n > 0,
-            format!("{n} endpoints"),
-            "kube-system/kube-dns has no ready endpoint",
-        )
+        Outcome::when(*n > 0, count(*n, "endpoint"), "kube-system/kube-dns has no ready endpoint")
     })
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 use tenon_installer_core::settings::values::PLACEHOLDER;
+use tenon_installer_core::words::{count, count_are};
 
 use super::autoscalers::{is_karpenter, is_ours};
 use super::observed::{ImageView, KeyView, Observed, PodView, RegistryView};
@@ -376,10 +377,11 @@ fn queue_works(seen: &Observed) -> Outcome {
             if queue.senders.is_empty() {
                 problems.push("the queue's policy allows no sender".to_owned());
             }
+            let waiting = usize::try_from(queue.waiting).unwrap_or_default();
             if queue.waiting > MANY_WAITING {
-                problems.push(format!("{} messages have not been received", queue.waiting));
+                problems.push(format!("{} have not been received", count(waiting, "message")));
             }
-            Outcome::of(&problems, format!("{} messages wait", queue.waiting))
+            Outcome::of(&problems, format!("{} waiting", count_are(waiting, "message")))
         })
     })
 }

@@ -1,5 +1,6 @@
 //! What pods of the operator's reach, asked from inside one. Only where `--in-cluster` asks for it: a Job is made for it, and removed.
 
+use tenon_installer_core::words::count_are;
 use tenon_state::probe::{Reach, ServiceReach};
 
 use super::observed::{InsideView, Observed};
@@ -77,7 +78,7 @@ fn came_far(inside: &InsideView, short: &[Reach], passed: &str) -> Outcome {
     let without = if prices.is_empty() { "" } else { "; the price list is not, which is allowed" };
     Outcome::of(
         &problems,
-        format!("{} services are {passed}{without}", services.len() - prices.len()),
+        format!("{} {passed}{without}", count_are(services.len() - prices.len(), "service")),
     )
 }
 

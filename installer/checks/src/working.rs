@@ -106,7 +106,7 @@ fn runs(seen: &Observed) -> Outcome {
         });
         let none = match pods.len() {
             1 => "its pod is not ready".to_owned(),
-            n => format!("none of {n} pods is ready"),
+            n => format!("none of {} is ready", counted(n, "pod")),
         };
         Outcome::when(
             ready > 0,
@@ -126,9 +126,9 @@ fn stays_up(seen: &Observed) -> Outcome {
             .filter(|pod| pod.restarts > MANY_RESTARTS)
             .map(|pod| {
                 format!(
-                    "{} was started {} times: {}",
+                    "{} was started {}: {}",
                     pod.name,
-                    pod.restarts + 1,
+                    counted(usize::try_from(pod.restarts + 1).unwrap_or_default(), "time"),
                     pod.message.as_deref().unwrap_or("no reason given")
                 )
             })

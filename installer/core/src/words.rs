@@ -1,11 +1,23 @@
 //! Numbers and lists as people write them.
 
-/// `1 step`, `2 steps`.
+/// `1 step`, `2 steps`, `2 policies`, `2 node classes`.
 pub fn count(n: usize, noun: &str) -> String {
-    if n == 1 {
-        return format!("{n} {noun}");
+    if n == 1 { format!("1 {noun}") } else { format!("{n} {}", plural(noun)) }
+}
+
+/// The same with what is said of them: `1 pod is ready`, `2 pods are ready`.
+pub fn count_are(n: usize, noun: &str) -> String {
+    format!("{} {}", count(n, noun), if n == 1 { "is" } else { "are" })
+}
+
+/// The regular plural.
+fn plural(noun: &str) -> String {
+    let hisses = |noun: &str| ["s", "x", "z", "ch", "sh"].iter().any(|end| noun.ends_with(end));
+    match noun.strip_suffix('y') {
+        Some(stem) if !stem.ends_with(['a', 'e', 'i', 'o', 'u']) => format!("{stem}ies"),
+        _ if hisses(noun) => format!("{noun}es"),
+        _ => format!("{noun}s"),
     }
-    format!("{n} {noun}s")
 }
 
 /// The first of some names, at most `n`, and how many more there are: `a, b and 3 more`.
@@ -88,6 +100,12 @@ mod tests {
     fn counts_read_well() {
         assert_eq!(count(1, "step"), "1 step");
         assert_eq!(count(0, "step"), "0 steps");
+        assert_eq!(count(2, "access entry"), "2 access entries");
+        assert_eq!(count(2, "key"), "2 keys");
+        assert_eq!(count(2, "node class"), "2 node classes");
+        assert_eq!(count(2, "switch"), "2 switches");
+        assert_eq!(count_are(1, "pod"), "1 pod is");
+        assert_eq!(count_are(2, "pod"), "2 pods are");
     }
 
     #[test]

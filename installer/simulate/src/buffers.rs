@@ -12,6 +12,7 @@ use tenon_state::wire;
 
 use super::input::{Input, Workload, WorkloadKind};
 use super::parts::{WhyNot, why_not};
+use super::words::counted;
 
 /// What comes of a CapacityBuffer.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -88,8 +89,8 @@ pub(super) fn warnings(cluster: &Cluster) -> Vec<String> {
         let what = match cluster.room(buffer) {
             Ok(Room { problem: Some(why), .. }) => format!("no room: {why}"),
             Ok(Room { limited: Some(limited), replicas, .. }) => format!(
-                "room for {replicas} of {} pods: ResourceQuota {} allows no more",
-                limited.wanted,
+                "room for {replicas} of {}: ResourceQuota {} allows no more",
+                counted(usize::try_from(limited.wanted).unwrap_or(usize::MAX), "pod"),
                 limited.quotas.join(", ")
             ),
             Ok(_) => return None,

@@ -143,11 +143,7 @@ fn unschedulable(outcome: &Outcome) -> Option<String> {
     });
     let groups: Vec<String> = groups.collect();
     let n = outcome.unschedulable.len();
-    let title = if n == 1 {
-        "1 pod would stay pending:".to_owned()
-    } else {
-        format!("{} pods would stay pending:", grouped(n))
-    };
+    let title = format!("{} would stay pending:", counted(n, "pod"));
     Some(format!("{title}\n{}", groups.join("\n")))
 }
 

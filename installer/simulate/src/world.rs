@@ -16,6 +16,7 @@ use super::error::SimulateError;
 use super::input::Input;
 use super::observed::Observed;
 use super::options::Options;
+use super::words::counted;
 
 /// The kinds of NodeClasses that Tenon serves.
 const KINDS: &[NodeClassKind] = &[EC2, KWOK];
@@ -91,10 +92,9 @@ fn warnings(input: &Input) -> Vec<String> {
     if unclaimed > 0 {
         warnings.push(format!(
             "{} no NodeClaim with the same providerID, and can't be disrupted: add the NodeClaims",
-            if unclaimed == 1 {
-                "1 Node of a NodePool has".to_owned()
-            } else {
-                format!("{unclaimed} Nodes of NodePools have")
+            match unclaimed {
+                1 => "1 Node of a NodePool has".to_owned(),
+                n => format!("{} of NodePools have", counted(n, "Node")),
             }
         ));
     }

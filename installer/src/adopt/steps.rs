@@ -13,6 +13,7 @@ use tenon_installer_core::observe::world::World;
 use tenon_installer_core::ownership::{ADOPTED_BY, INSTALL_ID, Tags};
 use tenon_installer_core::plan::change::{Change, changes};
 use tenon_installer_core::plan::{Action, Adoptee, Op, Plan, Step, policy, step_id};
+use tenon_installer_core::words::count;
 
 use super::{Found, NAME, POLICY, settings};
 
@@ -261,7 +262,11 @@ fn forget(found: &Found, replicas: Option<i64>) -> Step {
     let key = live.key();
     let action = Action::ForgetHandOver { deployment: place(live), replicas };
     Step::new("forget", "Deployment", &key.path(), Op::Update, action)
-        .because(replicas.map(|n| format!("{n} replicas again")))
+        .because(
+            replicas.map(|n| {
+                format!("{} again", count(usize::try_from(n).unwrap_or_default(), "replica"))
+            }),
+        )
         .because(["without our annotations"])
         .needs(&["patch"], &key.to_string())
 }

@@ -253,7 +253,7 @@ async fn lines(session: &Session, found: &Found, plan: &Plan) -> Result<Vec<Line
     lines.push(format!(
         " {}, {}, {}: all stay, none is replaced",
         count(pools.len(), "NodePool"),
-        count(classes.len(), "node class").replace("classs", "classes"),
+        count(classes.len(), "node class"),
         count(claims.len(), "NodeClaim")
     ));
     let mut lines = lines.iter().map(|line| Line::plain(line)).collect::<Vec<_>>();

@@ -9,6 +9,7 @@ use tenon_installer_core::plan::Plan;
 use tenon_installer_core::settings::SettingsError;
 use tenon_installer_core::settings::problem::Problem;
 use tenon_installer_core::target;
+use tenon_installer_core::words::count;
 
 use super::look::{Asking, Look, observe_session};
 use super::session::{Session, source};
@@ -81,8 +82,10 @@ pub(super) async fn before_install(
     }
     let counts = report.counts;
     printer.note(&format!(
-        "preflight: {} checks passed, {} warnings, {} unknown",
-        counts.passed, counts.warnings, counts.unknown
+        "preflight: {} passed, {}, {} unknown",
+        count(counts.passed, "check"),
+        count(counts.warnings, "warning"),
+        counts.unknown
     ));
     if report.success {
         Ok(())

@@ -13,6 +13,7 @@ use tenon_installer_core::kubernetes::installed::{self, Installed};
 use tenon_installer_core::kubernetes::object::Object;
 use tenon_installer_core::kubernetes::resources;
 use tenon_installer_core::plan::{Op, Plan, Step};
+use tenon_installer_core::words::count_are;
 use tokio::time::Instant;
 
 use self::report::{Line, Operator, Queue, READY, Report};
@@ -283,10 +284,8 @@ async fn operator(
         .and_then(|found| found.live.pointer("/status/availableReplicas"))
         .and_then(Value::as_i64)
         .unwrap_or(0);
-    let detail = match available {
-        1 => "1 pod is available".to_owned(),
-        n => format!("{n} pods are available"),
-    };
+    let available = usize::try_from(available).unwrap_or_default();
+    let detail = format!("{} available", count_are(available, "pod"));
     let ok = lacks.is_none();
     let line = Line { id: "operator".to_owned(), ok, detail: lacks.unwrap_or(detail) };
     let operator = match &found {

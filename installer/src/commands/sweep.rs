@@ -149,7 +149,8 @@ pub(crate) async fn run(
     if instances > args.max_terminate {
         return Err(ExpectedError::Refused {
             reasons: vec![format!(
-                "{instances} instances would be terminated, but only {} are allowed",
+                "{} would be terminated, and the limit is {}",
+                count(instances, "instance"),
                 args.max_terminate
             )],
             hints: vec![format!(

@@ -220,8 +220,7 @@ impl Inventory {
         add("NodePool", names(&self.nodes.pools));
         add("NodeClaim", names(&self.nodes.claims));
         add("EC2 instance", self.nodes.instances.clone());
-        // In words that have an ordinary plural.
-        add("node class", names(&self.nodes.classes));
+        add("EC2NodeClass", names(&self.nodes.classes));
         add("NodeOverlay", names(&self.nodes.overlays));
         add("operator object", keys(&self.operator));
         add("Helm revision", self.releases.clone());
@@ -234,7 +233,7 @@ impl Inventory {
         add("Fargate profile", self.fargate.iter().cloned().collect());
         add("aws-auth role", self.aws_auth.iter().cloned().collect());
         add("node instance profile", self.profile.iter().cloned().collect());
-        add("EKS access entr", self.access_entries.clone());
+        add("EKS access entry", self.access_entries.clone());
         add("EventBridge rule", self.rules.iter().map(|(name, _)| name.clone()).collect());
         add("SQS queue", self.queue.iter().map(|(name, _)| name.clone()).collect());
         add("discovery tag", self.marked.clone());
@@ -244,12 +243,6 @@ impl Inventory {
             lines.push(" - the record of the installation".to_owned());
         }
         lines
-            .into_iter()
-            .map(|line| {
-                line.replace("access entr:", "access entry:")
-                    .replace("access entrs:", "access entries:")
-            })
-            .collect()
     }
 
     /// NodePools, NodeClasses and NodeOverlays as YAML that `kubectl apply` takes. NodeClaims are not in it: applied, they would launch instances.

@@ -33,3 +33,4 @@ pub mod sandbox;
 pub mod scenarios;
 pub mod user;
 pub mod wait;
+mod words;

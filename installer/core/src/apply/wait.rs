@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::kubernetes::client::{Cluster, KubeError};
 use crate::kubernetes::last_words;
 use crate::kubernetes::object::Object;
+use crate::words::count_are;
 
 /// For how long a call is repeated that fails for a passing reason.
 #[derive(Debug, Clone, Copy)]
@@ -133,7 +134,8 @@ pub fn deployment_lacks(live: Option<&Value>) -> Option<String> {
         (number("/status/updatedReplicas"), number("/status/availableReplicas"));
     if updated < wanted || available < wanted || number("/status/replicas") > wanted {
         return Some(format!(
-            "{available} of {wanted} pods are available, {updated} are up to date"
+            "{available} of {} available, {updated} up to date",
+            count_are(usize::try_from(wanted).unwrap_or_default(), "pod")
         ));
     }
     None

@@ -155,7 +155,9 @@ const SIZES: [(f64, f64, f64); 5] =
 
 fn fargate(desired: &Desired) -> Option<Cost> {
     let deployment = desired.deployment()?;
-    let replicas = deployment.body.pointer("/spec/replicas").and_then(Value::as_f64).unwrap_or(1.0);
+    let replicas = deployment.body.pointer("/spec/replicas").and_then(Value::as_u64).unwrap_or(1);
+    let replicas = u32::try_from(replicas).unwrap_or(u32::MAX);
+    let pods = usize::try_from(replicas).unwrap_or(usize::MAX);
     let requests = deployment.body.pointer("/spec/template/spec/containers/0/resources/requests");
     let asked = |name: &str| {
         let text = requests.and_then(|requests| requests.get(name)).and_then(Value::as_str);
@@ -173,8 +175,10 @@ fn fargate(desired: &Desired) -> Option<Cost> {
         .find(|(vcpus, _, most)| *vcpus >= cpu && *most >= memory)
         .map_or((cpu, memory), |(vcpus, least, _)| (*vcpus, memory.max(*least).ceil_half()));
     Some(Cost {
-        what: format!("{replicas} pods of the operator on Fargate"),
-        monthly: replicas * HOURS * (cpu * price::FARGATE_CPU + memory * price::FARGATE_GB),
+        what: format!("{} of the operator on Fargate", count(pods, "pod")),
+        monthly: f64::from(replicas)
+            * HOURS
+            * (cpu * price::FARGATE_CPU + memory * price::FARGATE_GB),
         basis: format!("{cpu} vCPU and {memory} GB each"),
     })
 }

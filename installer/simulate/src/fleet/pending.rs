@@ -11,6 +11,7 @@ use crate::advice::Cause;
 use crate::explain::{Known, explain};
 use crate::options::{Kind, Subject};
 use crate::parts::PodName;
+use crate::words::counted;
 
 /// How many groups are explained: more reasons than that are nothing for one look.
 const EXPLAINED: usize = 40;
@@ -141,7 +142,7 @@ fn explained(group: &Group<'_>, pods: &[&Pod], known: Known<'_>) -> Option<(Caus
     let reason = match (group, cause) {
         (Group::Launch(pool), Cause::WouldLaunch) => match launches(pool, pods, known) {
             1 => format!("NodePool {pool} would launch a node"),
-            n => format!("NodePool {pool} would launch {n} nodes"),
+            n => format!("NodePool {pool} would launch {}", counted(n, "node")),
         },
         (Group::Launch(pool), _) => {
             format!("NodePool {pool} would launch nodes; the last launch failed {}", reported())

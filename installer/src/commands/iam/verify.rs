@@ -10,6 +10,7 @@ use tenon_iam_policies::controller::controller_policies;
 use tenon_iam_policies::cover::gaps;
 use tenon_iam_policies::document::Document;
 use tenon_installer_core::observe::{granted, iam};
+use tenon_installer_core::words::{count, count_are};
 
 use super::simulate::{self, Surprise};
 use crate::cli::GlobalArgs;
@@ -92,7 +93,7 @@ fn compare(attached: &BTreeMap<String, Document>, needed: &BTreeMap<String, Docu
 }
 
 fn show(verdict: &Verdict, role: &str, attached: &BTreeMap<String, Document>, printer: Printer) {
-    printer.text(&format!("role {role}: {} policies are attached", attached.len()));
+    printer.text(&format!("role {role}: {} attached", count_are(attached.len(), "policy")));
     for gap in &verdict.missing {
         printer.text(&format!(" ✘ missing  {gap}"));
     }
@@ -107,7 +108,7 @@ fn show(verdict: &Verdict, role: &str, attached: &BTreeMap<String, Document>, pr
     }
     if verdict.missing.is_empty() && verdict.surprises.is_empty() {
         let simulated = match verdict.simulated {
-            Some(n) => format!("; {n} simulated calls had the expected results"),
+            Some(n) => format!("; {} had the expected results", count(n, "simulated call")),
             None => String::new(),
         };
         printer.text(&format!(" ✔ all required permissions are granted{simulated}"));

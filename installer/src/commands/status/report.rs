@@ -89,7 +89,7 @@ impl Report {
         let ready = ["EC2NodeClass", "NodePool"].into_iter().filter_map(|kind| {
             let of_kind = |line: &&Line| line.id.starts_with(&format!("{kind}/"));
             let n = self.lines.iter().filter(is_quiet).filter(of_kind).count();
-            let noun = if kind == "EC2NodeClass" { nodeclasses(n) } else { count(n, kind) };
+            let noun = count(n, kind);
             (n > 0).then(|| format!("{noun} ready"))
         });
         let ready = ready.collect::<Vec<_>>().join(", ");
@@ -124,10 +124,6 @@ impl Report {
     pub(super) fn fleet_text(&self, width: Option<usize>) -> Option<String> {
         self.fleet.as_ref().map(|fleet| fleet.text(width))
     }
-}
-
-fn nodeclasses(n: usize) -> String {
-    if n == 1 { "1 EC2NodeClass".to_owned() } else { format!("{n} EC2NodeClasses") }
 }
 
 fn row(name: &str, ok: bool, detail: &str) -> Row {

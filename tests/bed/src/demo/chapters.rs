@@ -18,6 +18,7 @@ use super::{Chapter, Scene, StoryError, pools};
 use crate::bed::{Bed, Finished};
 use crate::objects;
 use crate::wait::{Look, eventually};
+use crate::words::count;
 
 pub(super) const ALL: &[Chapter] = &[
     Chapter {
@@ -194,10 +195,10 @@ async fn pools_chapter(scene: &mut Scene<'_>) -> Result<(), StoryError> {
     let class = classes.get("default").await.map_err(kubernetes("read the EC2NodeClass"))?;
     let n = |key: &str| class.data["status"][key].as_array().map_or(0, Vec::len);
     scene.note(format!(
-        "the EC2NodeClass found {} subnets, {} security groups and {} images",
-        n("subnets"),
-        n("securityGroups"),
-        n("amis")
+        "the EC2NodeClass found {}, {} and {}",
+        count(n("subnets"), "subnet"),
+        count(n("securityGroups"), "security group"),
+        count(n("amis"), "image")
     ));
     Ok(())
 }
@@ -251,7 +252,7 @@ async fn consolidate(scene: &mut Scene<'_>) -> Result<(), StoryError> {
     .await?;
     settled(scene).await?;
     let after = note_nodes(scene).await?;
-    scene.note(format!("{} nodes became {}", before.len(), after.len()));
+    scene.note(format!("{} became {}", count(before.len(), "node"), after.len()));
     Ok(())
 }
 
@@ -314,8 +315,8 @@ async fn interrupt(scene: &mut Scene<'_>) -> Result<(), StoryError> {
     })
     .await?;
     scene.note(format!(
-        "its {} pods run elsewhere after {:.1} s",
-        node.pods,
+        "its {} elsewhere after {:.1} s",
+        if node.pods == 1 { "pod runs".to_owned() } else { format!("{} pods run", node.pods) },
         started.elapsed().as_secs_f64()
     ));
     eventually("the interrupted node is gone", MINUTE, || claim_gone(scene, &node.claim)).await?;

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::StoryError;
 use crate::objects::{is_ready, node_claims};
+use crate::words::count;
 
 /// The label of the demo's pods.
 const APP: &str = "app=demo";
@@ -30,10 +31,12 @@ pub(super) struct Launched {
 impl Launched {
     /// `m7a.large spot eu-central-1a, 3 pods`
     pub(super) fn summary(&self) -> String {
-        let pods = if self.pods == 1 { "pod" } else { "pods" };
         format!(
-            "{} {} in {}, {} {pods}",
-            self.instance_type, self.capacity_type, self.zone, self.pods
+            "{} {} in {}, {}",
+            self.instance_type,
+            self.capacity_type,
+            self.zone,
+            count(self.pods, "pod")
         )
     }
 }

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use super::svg::{escaped, picture};
 use super::{Node, Recorded};
+use crate::words::count;
 
 const WIDTH: usize = 190;
 const GAP: usize = 34;
@@ -32,8 +33,8 @@ pub(super) fn draw(recorded: &Recorded) -> String {
             y = TOP + 30
         );
         let (n, all) = (nodes.len(), pods(nodes));
-        let noun = if n == 1 { "node" } else { "nodes" };
-        heading(&mut body, column, title, &format!("{n} {noun}, {all} pods"));
+        let held = format!("{}, {}", count(n, "node"), count(all, "pod"));
+        heading(&mut body, column, title, &held);
         let mut y = TOP;
         for node in nodes {
             let class = if node.capacity_type == "spot" { "spot" } else { "on-demand" };

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::plain;
 use crate::kubernetes::object::Object;
+use crate::words::count;
 
 /// The schema of an object's type, if its CRD is among these objects.
 pub(super) fn of<'a>(object: &Object, all: &[&'a Object]) -> Option<&'a Value> {
@@ -88,12 +89,12 @@ fn walk(schema: &Value, value: &Value, path: &str, problems: &mut Vec<(String, S
             }
         }
         Value::Array(elements) => {
-            let count = elements.len();
+            let n = elements.len();
             let most = schema["maxItems"].as_u64().and_then(|most| usize::try_from(most).ok());
-            if let Some(most) = most.filter(|most| count > *most) {
+            if let Some(most) = most.filter(|most| n > *most) {
                 problems.push((
                     path.to_owned(),
-                    format!("has {count} elements, and at most {most} are allowed"),
+                    format!("has {}, and the limit is {most}", count(n, "element")),
                 ));
             }
             for (i, element) in elements.iter().enumerate() {
