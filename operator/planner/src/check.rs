@@ -7,6 +7,7 @@ mod consolidation;
 mod devices;
 mod labels;
 mod places;
+mod pods;
 mod repair;
 mod reservations;
 mod terminate_first;

@@ -4,6 +4,7 @@
 //! pods run elsewhere or on a cheaper machine. Commands of one plan are independent: a place that
 //! one of them takes is gone for the next, and a node that is to receive pods stays.
 
+mod attempt;
 mod balanced;
 mod budgets;
 mod candidates;

@@ -21,6 +21,7 @@ mod device_claims;
 mod exchange;
 mod joint;
 mod knapsack;
+mod load;
 mod loads;
 mod rehearsal;
 mod relocate;
@@ -39,7 +40,8 @@ use crate::solver::{Claim, Solver};
 use crate::tables::{add_times, take_times};
 use columns::Candidate;
 use constrained::Placing;
-use loads::{Load, Part, cheapest_load, fill_load};
+use load::{Load, Part};
+use loads::{cheapest_load, fill_load};
 
 use turn::turn;
 use values::Valuation;

@@ -16,11 +16,13 @@ mod domains;
 mod evenly;
 mod expected;
 mod families;
+mod honoring;
 mod hosts;
 mod idle;
-mod journal;
+mod machines;
 mod occupants;
 mod reading;
+mod room;
 mod selectors;
 mod standing;
 mod tallies;
@@ -39,12 +41,12 @@ use counted::Conditions;
 #[cfg(test)]
 pub(crate) use counted::both_ways;
 pub(crate) use counts::Counts;
-#[cfg(test)]
-pub(crate) use counts::UNTOLD;
 pub(crate) use domains::Domains;
 pub(crate) use evenly::Evenly;
 use families::Family;
-pub(crate) use hosts::Host;
+pub(crate) use occupants::Host;
+#[cfg(test)]
+pub(crate) use room::UNTOLD;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Kind {
@@ -137,7 +139,7 @@ pub(crate) struct Rules {
     near: FixedBitSet,
     conditions: Conditions,
     /// By shape: of these, some that count pods only on nodes which pods of another class could use
-    /// ([`standing`]).
+    /// ([`honoring`]).
     honouring: Vec<SmallVec<[usize; 2]>>,
     /// By shape: the required rules that it carries.
     required: Vec<Vec<Rule>>,

@@ -7,18 +7,7 @@ use tenon_structure::{Modules, circles};
 
 /// Circles that are still there, by the folder of the crate and the parent of the modules; that of
 /// its top modules has no name. Whoever cuts one takes its modules out; nobody adds to it.
-const LEFT: &[(&str, &str, &[&str])] = &[
-    ("operator/planner", "check", &["places", "volumes"]),
-    (
-        "operator/planner",
-        "disruption",
-        &["consolidation", "evaluation", "merging", "rehearsal", "removing", "small_wave"],
-    ),
-    ("operator/planner", "pack", &["exchange", "loads"]),
-    ("operator/planner", "topology", &["counts", "hosts", "journal"]),
-    ("operator/planner", "topology", &["families", "standing"]),
-    ("operator/planner", "topology", &["idle", "reading"]),
-];
+const LEFT: &[(&str, &str, &[&str])] = &[];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::places::reference;
+use super::pods::reference;
 use super::{Violation, repair};
 use crate::plan::{Method, Plan};
 use crate::snapshot::{

@@ -6,8 +6,9 @@ use k8s_openapi::api::core::v1::{Taint, Toleration};
 
 use super::Violation;
 use super::labels::{Labels, holds};
+use super::pods::{reference, shape};
 use super::volumes;
-use crate::plan::{Launch, PodRef};
+use crate::plan::Launch;
 use crate::resources::Resources;
 use crate::snapshot::{
     Catalog, InstanceType, NodePool, Offering, Operator, Placement, PodShape, Snapshot,
@@ -275,15 +276,6 @@ pub(super) fn check_limits(
             }
         }
     }
-}
-
-pub(super) fn shape(snapshot: &Snapshot, pod: usize) -> &PodShape {
-    &snapshot.shapes[snapshot.pods[pod].shape.0 as usize]
-}
-
-pub(super) fn reference(snapshot: &Snapshot, pod: usize) -> PodRef {
-    let pod = &snapshot.pods[pod];
-    PodRef::from(pod)
 }
 
 fn check_taints(

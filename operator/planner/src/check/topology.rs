@@ -9,7 +9,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::Violation;
 use super::labels::Labels;
-use super::places::{possible_labels, reference, shape, untolerated};
+use super::places::{possible_labels, untolerated};
+use super::pods::{reference, shape};
 use crate::plan::Launch;
 use crate::snapshot::{Placement, PodAffinityTerm, PodShape, Snapshot, TopologySpread};
 

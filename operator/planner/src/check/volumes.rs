@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Violation;
-use super::places::shape;
+use super::pods::shape;
 use crate::snapshot::{Node, NodePhase, PodShape, Snapshot};
 
 /// A machine that exists: only drivers that pods of the plan use are looked at, since it may have

@@ -4,8 +4,8 @@
 use rayon::prelude::*;
 
 use super::Pass;
+use super::attempt::{Aim, attempt};
 use super::candidates::Node;
-use super::consolidation::{Aim, attempt};
 use crate::Cancel;
 use crate::plan::StayReason;
 

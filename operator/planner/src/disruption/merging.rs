@@ -1,8 +1,8 @@
 //! Consolidation of several nodes at once, for at most one new machine.
 
 use super::Pass;
+use super::attempt::{Aim, Patience, eviction_price};
 use super::candidates::{Node, by_savings};
-use super::consolidation::{Aim, Patience, eviction_price};
 use super::rehearsal::Stage;
 use crate::demands::Demand;
 use crate::snapshot::DisruptionReason;

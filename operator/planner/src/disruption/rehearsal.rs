@@ -17,9 +17,9 @@ use fixedbitset::FixedBitSet;
 use rustc_hash::FxHashMap;
 
 use super::Pass;
+use super::attempt::{Aim, consolidate};
 use super::candidates::Node;
-use super::consolidation::{Aim, consolidate};
-use super::small_wave::is_well_filled;
+use super::small_wave::{is_well_filled, left_of, share};
 use crate::arrival_order::shuffle;
 use crate::machine_specs::{MachineSpecs, SpecId};
 use crate::plan::StayReason;
@@ -429,19 +429,4 @@ impl<'p, 'a> Deal<'p, 'a> {
             }
         }
     }
-}
-
-/// What share of its CPU and memory, the first two columns, a machine that exists has left, in
-/// millionths of each.
-pub(super) fn left_of(solver: &Solver<'_, '_>, machine: usize) -> u64 {
-    let problem = solver.problem;
-    let room = solver.room_of(machine);
-    let all = &problem.tables.snapshot.nodes[machine].allocatable;
-    share(room[0], all.cpu) + share(room[1], all.memory)
-}
-
-/// In millionths.
-fn share(left: i64, all: i64) -> u64 {
-    let millionths = i128::from(left.max(0)) * 1_000_000 / i128::from(all.max(1));
-    u64::try_from(millionths).unwrap_or(u64::MAX / 2)
 }

@@ -10,8 +10,8 @@ use fixedbitset::FixedBitSet;
 use rayon::prelude::*;
 
 use super::Pass;
+use super::attempt::{Aim, Patience, eviction_price, interleaved};
 use super::candidates::Node;
-use super::consolidation::{Aim, Patience, eviction_price, interleaved};
 use super::rehearsal::Stage;
 use super::small_wave::SmallWave;
 use crate::plan::StayReason;

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use super::Pass;
 use super::candidates::Node;
-use super::rehearsal::left_of;
+use crate::solver::Solver;
 
 /// Where few nodes go there has to be room for so many times what few nodes hold.
 const TIMES: u64 = 2;
@@ -55,4 +55,19 @@ impl SmallWave {
 /// Whether a node has as little left as others.
 pub(super) fn is_well_filled(pass: &Pass<'_, '_>, node: &Node) -> bool {
     left_of(&pass.solver, node.index) < EMPTY
+}
+
+/// What share of its CPU and memory, the first two columns, a machine that exists has left, in
+/// millionths of each.
+pub(super) fn left_of(solver: &Solver<'_, '_>, machine: usize) -> u64 {
+    let problem = solver.problem;
+    let room = solver.room_of(machine);
+    let all = &problem.tables.snapshot.nodes[machine].allocatable;
+    share(room[0], all.cpu) + share(room[1], all.memory)
+}
+
+/// A share in millionths.
+pub(super) fn share(left: i64, all: i64) -> u64 {
+    let millionths = i128::from(left.max(0)) * 1_000_000 / i128::from(all.max(1));
+    u64::try_from(millionths).unwrap_or(u64::MAX / 2)
 }

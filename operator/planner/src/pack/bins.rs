@@ -174,7 +174,7 @@ impl Bins {
         let template = &solver.problem.tables.templates[solver.specs[claim.spec].template];
         match self.strategy {
             Strategy::Cheapest | Strategy::Columns | Strategy::Plain => {
-                super::loads::rest(template.net(claim.target), &claim.used)
+                super::load::rest(template.net(claim.target), &claim.used)
             }
             Strategy::Fill => (0..self.width)
                 .map(|column| template.fitting.most(&claim.types, column) - claim.used[column])

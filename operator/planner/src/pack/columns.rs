@@ -19,7 +19,7 @@ mod table;
 use fixedbitset::FixedBitSet;
 
 use super::knapsack::{Effort, Takes, best_load};
-use super::loads::Load;
+use super::load::Load;
 use super::{Repeats, commit};
 use crate::Cancel;
 use crate::demands::Demand;

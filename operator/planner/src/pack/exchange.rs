@@ -6,7 +6,7 @@
 //! values of pods that fit into a machine never sum up to more than its price when they are dual
 //! prices, so what is missing to the price says how much there is to gain, and when to stop.
 
-use super::loads::{Load, Part, rest};
+use super::load::{Load, Part, rest};
 use crate::tables::{add_times, take_times, times};
 
 /// A load that is worth so much of its machine's price is good enough.

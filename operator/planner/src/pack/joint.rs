@@ -18,7 +18,7 @@ mod scope;
 mod search;
 
 use super::columns::is_within;
-use super::loads::Load;
+use super::load::Load;
 use super::repack::charge_all;
 use super::{Repeats, commit};
 use crate::Cancel;

@@ -1,8 +1,9 @@
-//! Loads: what one machine to come is filled with.
+//! Filling one machine to come with pods.
 
 use fixedbitset::FixedBitSet;
 
 use super::exchange::improve;
+use super::load::{Load, Part};
 use crate::demands::Demand;
 use crate::machine_specs::{SpecId, by_price, frontier};
 use crate::solver::Solver;
@@ -15,36 +16,6 @@ const PROMISING: usize = 12;
 /// With more parts than this that narrow the machine only the type is filled that would be best if
 /// none did: each pod of each load makes another spec.
 const NARROWING: usize = 256;
-
-/// A load for one machine.
-#[derive(Clone, Debug)]
-pub(super) struct Load {
-    pub(super) spec: SpecId,
-    /// Demand and number of pods, in the order in which they were put in.
-    pub(super) takes: Vec<(usize, usize)>,
-    pub(super) value: f64,
-}
-
-/// Pods that could be part of a load.
-#[derive(Clone, Debug)]
-pub(super) struct Part {
-    pub(super) demand: usize,
-    pub(super) left: usize,
-    pub(super) value: f64,
-    pub(super) requests: Vec<i64>,
-    pub(super) ports: Vec<HostPort>,
-    /// Topology groups of which a machine holds one pod.
-    pub(super) groups: Vec<usize>,
-    /// Whether it narrows the machine beyond what the seed does.
-    pub(super) narrows: bool,
-}
-
-impl Part {
-    /// Whether a machine takes any number of its pods, whatever else is on it.
-    pub(super) fn is_sociable(&self) -> bool {
-        self.ports.is_empty() && self.groups.is_empty()
-    }
-}
 
 /// What a place costs on the machines that suit a request best: the price of its dominant share.
 #[expect(clippy::cast_precision_loss, reason = "a weight, not an amount of money that is paid")]
@@ -354,9 +325,4 @@ fn most_of(
         if holds(middle) { least = middle } else { beyond = middle }
     }
     least
-}
-
-/// What is left of a type's room.
-pub(super) fn rest(net: &[i64], used: &[i64]) -> Vec<i64> {
-    net.iter().zip(used).map(|(have, used)| have - used).collect()
 }

@@ -9,7 +9,8 @@
 use rustc_hash::FxHashMap;
 
 use super::columns::{self, Candidate};
-use super::loads::{Part, cheapest_load};
+use super::load::Part;
+use super::loads::cheapest_load;
 use super::values::Valuation;
 use super::{Repeats, commit};
 use crate::Cancel;

@@ -6,9 +6,10 @@ use std::collections::BinaryHeap;
 use smallvec::SmallVec;
 
 use super::Topology;
-use super::counts::{ANY, Counts, failed, passes_unlabelled, unknown};
+use super::counts::Counts;
 use super::domains::lacks;
-use super::standing::certain;
+use super::honoring::certain;
+use super::room::{ANY, failed, passes_unlabelled, unknown};
 use super::{Kind, Rule};
 use crate::intern::{Key, Value};
 use crate::machine_specs::{MachineSpecs, SpecId};

@@ -1,24 +1,47 @@
-//! How many pods of each group are where, and how many more may come.
+//! How many pods of each group are where.
+
+use std::sync::Arc;
 
 use fixedbitset::FixedBitSet;
 use rustc_hash::FxHashMap;
 
-use super::Topology;
 use super::counted::{OnMachines, in_spec};
 use super::families::{Counting, Universe};
-use super::hosts::Host;
-use super::journal::Change;
-use super::occupants::Occupants;
+use super::occupants::{Host, Occupants};
 use super::standing::{Place, is_labelled};
 use super::tallies::{Domain, Tallies, Tally};
-use super::{Group, Kind, Rule};
+use super::{Rules, Topology};
 use crate::intern::{Key, Value};
 use crate::machine_specs::{MachineSpecs, SpecId};
-use crate::plan::Exclusion;
 use crate::snapshot::Placement;
 
-/// No limit.
-pub(super) const ANY: u32 = u32::MAX;
+/// Pods that were counted.
+#[derive(Clone, Debug)]
+pub(super) enum Change {
+    /// Of one shape, in a domain that is a value: for the groups of a family that select it.
+    Selected { shape: usize, family: usize, domain: Value, by: i32 },
+    /// The same for those of some groups that are about a topology key.
+    SelectedBy { groups: Arc<FixedBitSet>, shape: usize, key: Key, domain: Value, by: i32 },
+    /// In a domain that is not known yet: for the groups of a family that bring pods together.
+    Somewhere { shape: usize, family: usize, by: i32 },
+    /// That carry the rule of a group of anti-affinity.
+    Carrying { group: usize, domain: Value, by: i32 },
+    /// Of one shape, on a host, with its place in bitsets.
+    Occupants { shape: usize, host: Host, place: Option<usize>, by: i32 },
+}
+
+impl Change {
+    /// What takes it back.
+    fn inverse(mut self) -> Self {
+        let (Self::Selected { by, .. }
+        | Self::SelectedBy { by, .. }
+        | Self::Somewhere { by, .. }
+        | Self::Carrying { by, .. }
+        | Self::Occupants { by, .. }) = &mut self;
+        *by = -*by;
+        self
+    }
+}
 
 /// How many pods are where.
 #[derive(Clone, Debug, Default)]
@@ -28,7 +51,7 @@ pub(crate) struct Counts {
     /// By group that wants to be together: the pods that it selects in all of them.
     pub(super) near: Tallies,
     /// By family: the domains that its pods could be in, once somebody has asked.
-    universes: Vec<Option<Universe>>,
+    pub(super) universes: Vec<Option<Universe>>,
     /// Which groups count pods on machines that exist, for shapes that many families count.
     counted: OnMachines,
     /// Who is on machines that exist, and on machines to come, as far as it matters.
@@ -159,251 +182,61 @@ impl Counts {
         self.domains.get(&domain).map(|domain| domain.of(group)).unwrap_or_default()
     }
 
-    /// Whether a shape may go on a machine.
-    pub(crate) fn allow_on_machine(
-        &mut self,
-        topology: &Topology<'_, '_>,
-        specs: &mut MachineSpecs,
-        shape: usize,
-        machine: usize,
-    ) -> bool {
-        let (preferences, _) = topology.rules.preferences(shape);
-        self.room_on_machine(topology, specs, shape, preferences, machine) > 0
+    /// From here on [`Self::rewind`] can take changes back. Answers where things stand.
+    pub(crate) fn mark(&mut self) -> usize {
+        self.journal.get_or_insert_default().len()
     }
 
-    /// How many pods of a shape may go on a machine, of which only so many preferences are dropped.
-    pub(crate) fn room_on_machine(
-        &mut self,
-        topology: &Topology<'_, '_>,
-        specs: &mut MachineSpecs,
-        shape: usize,
-        dropped: usize,
-        machine: usize,
-    ) -> usize {
-        let mut most = self.room_on_host(topology, shape, dropped, Host::Machine(machine));
-        for rule in topology.rules.about_domains(shape, dropped) {
-            if most == 0 {
-                break;
-            }
-            let (rule, group) = (&rule, &topology.rules.groups[rule.group]);
-            most = match topology.domains.of(group.key, machine) {
-                Some(value) => {
-                    let least = self.least(topology, specs, rule);
-                    let tally = self.in_domain(rule.group, value);
-                    most.min(self.room(topology, rule, tally, least))
-                }
-                None if passes_unlabelled(group, rule) => most,
-                None => 0,
-            };
+    /// Takes back what was counted since a mark.
+    pub(crate) fn rewind(&mut self, rules: &Rules, mark: usize) {
+        let Some(journal) = &mut self.journal else { return };
+        for change in journal.split_off(mark).into_iter().rev() {
+            self.apply(rules, &change.inverse());
         }
-        let mut domains = topology.domains.all_of(machine);
-        if topology.rules.others[shape].is_crowded
-            && domains.any(|(key, value)| self.keeps_off(topology, shape, key, value))
-        {
-            return 0;
-        }
-        most as usize
     }
 
-    /// Whether anti-affinity of a pod in a domain that is a value keeps a shape off, as far as its
-    /// rule is not weighed.
-    pub(super) fn keeps_off(
-        &self,
-        topology: &Topology<'_, '_>,
-        shape: usize,
-        key: Key,
-        value: Value,
-    ) -> bool {
-        let others = &topology.rules.others[shape];
-        others.is_crowded
-            && self.domains.get(&value).is_some_and(|domain| {
-                let mut groups = domain.closing.common(&topology.rules.selecting[shape]);
-                groups.any(|group| topology.rules.groups[group].key == key)
-            })
+    pub(super) fn count(&mut self, rules: &Rules, change: Change) {
+        self.apply(rules, &change);
+        if let Some(journal) = &mut self.journal {
+            journal.push(change);
+        }
     }
 
-    /// The machines, by position, in domains that may take at least one pod of a shape; `None` when
-    /// every machine's may.
-    pub(crate) fn open_positions(
-        &mut self,
-        topology: &Topology<'_, '_>,
-        specs: &mut MachineSpecs,
-        shape: usize,
-        dropped: usize,
-    ) -> Option<FixedBitSet> {
-        let mut open: Option<FixedBitSet> = None;
-        let mut open_anyway = false;
-        for rule in topology.rules.about_domains(shape, dropped) {
-            let (rule, group) = (&rule, &topology.rules.groups[rule.group]);
-            if !rule.carried && group.kind != Kind::Anti {
-                continue;
-            }
-            let unlabelled = passes_unlabelled(group, rule);
-            if unlabelled && !topology.domains.have(group.key) {
-                // Pods may have thousands of rules about labels that no machine has.
-                open_anyway = true;
-                continue;
-            }
-            let least = self.least(topology, specs, rule);
-            let set = topology.domains.positions(group.key, unlabelled, |value| {
-                self.room(topology, rule, self.in_domain(rule.group, value), least) > 0
-            });
-            match &mut open {
-                None => open = Some(set),
-                Some(open) => open.intersect_with(&set),
-            }
-        }
-        if topology.rules.others[shape].is_crowded {
-            let open = open.get_or_insert_with(|| topology.domains.all_positions());
-            for key in topology.domains.keys() {
-                let keeps_off = |value| self.keeps_off(topology, shape, key, value);
-                open.intersect_with(
-                    &topology.domains.positions(key, true, |value| !keeps_off(value)),
-                );
-            }
-        }
-        open.or_else(|| open_anyway.then(|| topology.domains.all_positions()))
-    }
-
-    /// Whether no pods are counted that a group selects.
-    fn selects_nobody(&self, topology: &Topology<'_, '_>, group: usize) -> bool {
-        let rule = &topology.rules.groups[group];
-        if !rule.host {
-            return self.near.of(group) == 0;
-        }
-        let mut pods = rule.selects.iter().map_while(|shape| self.on_hosts.get(shape));
-        pods.all(|&pods| pods == 0)
-    }
-
-    /// How many pods of a shape one rule lets into a domain.
-    pub(super) fn room(
-        &self,
-        topology: &Topology<'_, '_>,
-        rule: &Rule,
-        here: Tally,
-        least: u32,
-    ) -> u32 {
-        match topology.rules.groups[rule.group].kind {
-            Kind::Anti => {
-                let others = rule.itself && !rule.soft && here.carrying > 0;
-                match (rule.carried && here.selected > 0) || others {
-                    true => 0,
-                    false if rule.carried && rule.itself => 1,
-                    false => ANY,
+    fn apply(&mut self, rules: &Rules, change: &Change) {
+        match *change {
+            Change::Selected { shape, family, domain, by } => {
+                let family = &rules.families[family];
+                rules.selecting[shape].common_to(&family.groups, &mut self.scratch);
+                self.domains.entry(domain).or_default().selected.change(&self.scratch, by);
+                if family.about.counts == Counting::Near {
+                    self.near.change(&self.scratch, by);
                 }
             }
-            // Without the rule the pod is only counted.
-            _ if !rule.carried => ANY,
-            // The first of a group that wants to be together may be anywhere.
-            Kind::Affinity => {
-                let together = &topology.rules.groups[rule.group].together;
-                let nobody = || together.iter().all(|&term| self.selects_nobody(topology, term));
-                if here.selected > 0 || (rule.itself && nobody()) { ANY } else { 0 }
+            Change::SelectedBy { ref groups, shape, key, domain, by } => {
+                rules.selecting[shape].common_to(&rules.about_key[&key], &mut self.scratch);
+                self.scratch.intersect_with(groups);
+                self.domains.entry(domain).or_default().selected.change(&self.scratch, by);
+                self.scratch.intersect_with(&rules.near);
+                self.near.change(&self.scratch, by);
             }
-            Kind::Spread { max_skew, .. } => {
-                let limit = i64::from(max_skew) + i64::from(least) - i64::from(here.selected);
-                let limit = u32::try_from(limit).unwrap_or(if limit < 0 { 0 } else { ANY });
-                match rule.itself {
-                    true => limit,
-                    // It adds nothing to the count.
-                    false if i64::from(here.selected) - i64::from(least) <= i64::from(max_skew) => {
-                        ANY
-                    }
-                    false => 0,
+            Change::Somewhere { shape, family, by } => {
+                let groups = &rules.families[family].groups;
+                rules.selecting[shape].common_to(groups, &mut self.scratch);
+                self.near.change(&self.scratch, by);
+            }
+            Change::Carrying { group, domain, by } => {
+                self.domains.entry(domain).or_default().carry(group, by);
+            }
+            Change::Occupants { shape, host, place, by } => {
+                match host {
+                    Host::Machine(machine) => self.on_machines.change(shape, machine, place, by),
+                    Host::Claim(claim) => self.on_claims.change(shape, claim, place, by),
                 }
+                if self.on_hosts.len() <= shape {
+                    self.on_hosts.resize(shape + 1, 0);
+                }
+                self.on_hosts[shape] = self.on_hosts[shape].saturating_add_signed(by);
             }
         }
     }
-
-    /// The domains into which a rule of its own lets at least one pod more, ascending. Not for
-    /// rules about hosts.
-    pub(crate) fn domains_left(
-        &mut self,
-        topology: &Topology<'_, '_>,
-        specs: &mut MachineSpecs,
-        rule: &Rule,
-    ) -> Vec<Value> {
-        let least = self.least(topology, specs, rule);
-        let universe = self.universe(topology, specs, rule.group).domains;
-        let is_left = |&&domain: &&Value| {
-            self.room(topology, rule, self.in_domain(rule.group, domain), least) > 0
-        };
-        universe.iter().filter(is_left).copied().collect()
-    }
-
-    /// The domains that the pods of a group could be in, ascending. Not for groups about hosts.
-    fn universe(
-        &mut self,
-        topology: &Topology<'_, '_>,
-        specs: &mut MachineSpecs,
-        group: usize,
-    ) -> Universe {
-        let rules = &topology.rules;
-        let family = rules.groups[group].family;
-        self.universes.resize(rules.families.len(), None);
-        let found = || rules.families[family].about.universe(topology, specs);
-        self.universes[family].get_or_insert_with(found).clone()
-    }
-
-    /// Whether each machine that may come is a further domain of a spread constraint.
-    pub(super) fn is_open(
-        &mut self,
-        topology: &Topology<'_, '_>,
-        specs: &mut MachineSpecs,
-        rule: &Rule,
-    ) -> bool {
-        let group = &topology.rules.groups[rule.group];
-        let is_spread = matches!(group.kind, Kind::Spread { .. });
-        is_spread
-            && !group.host
-            && rule.carried
-            && self.universe(topology, specs, rule.group).is_open
-    }
-
-    /// The smallest count of any domain that the pods of a spread group could be in.
-    pub(super) fn least(
-        &mut self,
-        topology: &Topology<'_, '_>,
-        specs: &mut MachineSpecs,
-        rule: &Rule,
-    ) -> u32 {
-        let group = &topology.rules.groups[rule.group];
-        let Kind::Spread { min_domains, .. } = group.kind else { return 0 };
-        // There is always one more host.
-        if group.host || !rule.carried {
-            return 0;
-        }
-        let Universe { domains, is_open } = self.universe(topology, specs, rule.group);
-        let few = |least: i32| i64::try_from(domains.len()).is_ok_and(|n| n < i64::from(least));
-        if is_open || min_domains.is_some_and(few) {
-            return 0;
-        }
-        let selected = |&domain: &Value| self.in_domain(rule.group, domain).selected;
-        domains.iter().map(selected).min().unwrap_or(0)
-    }
-}
-
-/// Where a label is missing nobody else's rule applies, and one's own can't be met, unless it only
-/// keeps away.
-pub(super) fn passes_unlabelled(group: &Group, rule: &Rule) -> bool {
-    !rule.carried || group.kind == Kind::Anti
-}
-
-/// Why a shape has no domain. For [`Counts::room_on_host`] it is the first rule about hosts.
-pub(super) fn failed(topology: &Topology<'_, '_>, rule: &Rule) -> Exclusion {
-    let group = &topology.rules.groups[rule.group];
-    Exclusion::Topology {
-        key: topology.tables.symbols.key_name(group.key).to_owned(),
-        rule: group.describe(),
-    }
-}
-
-/// What is wrong with machines to come whose label has an unknown value, or none.
-pub(crate) const UNTOLD: &str = "the NodePool does not say which value the label has";
-
-/// Why machines to come are no domain for a shape: they have no such label, or a value that is made
-/// up once they are launched.
-pub(super) fn unknown(topology: &Topology<'_, '_>, rule: &Rule) -> Exclusion {
-    let key = topology.tables.symbols.key_name(topology.rules.groups[rule.group].key).to_owned();
-    Exclusion::Topology { key, rule: UNTOLD.to_owned() }
 }

@@ -69,7 +69,7 @@ impl About {
     }
 
     /// Whether pods of a shape on machines of a spec count: all types there that hold one meet what
-    /// the rule's own pods require. Where some do, [`super::standing`] narrows the spec before pods
+    /// the rule's own pods require. Where some do, [`super::honoring`] narrows the spec before pods
     /// come.
     pub(super) fn counts_in(
         &self,

@@ -8,19 +8,12 @@
 use fixedbitset::FixedBitSet;
 
 use super::Topology;
-use super::counts::{ANY, Counts, failed};
+use super::counts::Counts;
+use super::occupants::Host;
+use super::room::{ANY, failed};
 use super::tallies::Tally;
 use super::{Kind, Rule};
 use crate::plan::Exclusion;
-
-/// A host, as rules about host names see it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Host {
-    /// A machine that exists.
-    Machine(usize),
-    /// A machine to come.
-    Claim(usize),
-}
 
 impl Counts {
     /// How many pods of a shape rules about hosts let on a host.

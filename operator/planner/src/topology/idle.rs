@@ -7,10 +7,22 @@
 use rustc_hash::FxHashSet;
 
 use super::Kind;
-use super::reading::Draft;
+use crate::id_set::IdSet;
 use crate::intern::{Key, Symbols};
 use crate::label;
 use crate::snapshot::{Operator, Snapshot};
+
+/// A group before its number is known: some rules are left out.
+pub(super) struct Draft {
+    pub(super) kind: Kind,
+    pub(super) key: Key,
+    /// Domains are hosts.
+    pub(super) host: bool,
+    /// The topology keys that a node has to have in order to count.
+    pub(super) keys: Vec<Key>,
+    /// The shapes that the selector selects.
+    pub(super) selects: IdSet,
+}
 
 /// Takes out rules that cannot bind, from groups and from what shapes carry: required and preferred
 /// rules, and how many of the latter are terms of pod affinity.

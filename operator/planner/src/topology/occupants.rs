@@ -12,6 +12,15 @@ use super::tallies::Tally;
 use super::{Group, Kind, Rules};
 use crate::id_set::IdSet;
 
+/// A host, as rules about host names see it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Host {
+    /// A machine that exists.
+    Machine(usize),
+    /// A machine to come.
+    Claim(usize),
+}
+
 /// The pods on hosts of one kind: machines that exist, or machines to come.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Occupants {

@@ -6,6 +6,7 @@ use rustc_hash::{FxBuildHasher, FxHashSet};
 use smallvec::SmallVec;
 
 use super::families::{About, Counting, Family};
+use super::idle::Draft;
 use super::selectors::{ByLabel, Names, Scope, Selectable};
 use super::{FEW_FAMILIES, Group, Kind, Others, Rule, Rules, WEIGHED, contains, idle};
 use crate::id_set::{IdSet, inverse};
@@ -19,18 +20,6 @@ use crate::tables::shapes::ClassId;
 /// What rules have in common that form one group: kind, topology key, the pods that they are about,
 /// [`Draft::keys`].
 type Identity = (Kind, Key, Scope, Vec<Key>);
-
-/// A group before its number is known: some rules are left out.
-pub(super) struct Draft {
-    pub(super) kind: Kind,
-    pub(super) key: Key,
-    /// Domains are hosts.
-    pub(super) host: bool,
-    /// The topology keys that a node has to have in order to count.
-    pub(super) keys: Vec<Key>,
-    /// The shapes that the selector selects.
-    pub(super) selects: IdSet,
-}
 
 impl Rules {
     /// The rules of a snapshot's shapes. The tables may lack machines and templates, which may
