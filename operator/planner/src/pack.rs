@@ -26,6 +26,7 @@ mod loads;
 mod rehearsal;
 mod relocate;
 mod repack;
+pub(crate) mod stepwise;
 mod turn;
 mod values;
 
@@ -47,12 +48,12 @@ use turn::turn;
 use values::Valuation;
 
 pub(crate) use bins::Bins;
-pub(crate) use constrained::alternatives;
 pub(crate) use joint::pack_jointly;
 pub(crate) use loads::value;
 pub(crate) use rehearsal::rehearse;
 pub(crate) use relocate::relocate;
 pub(crate) use repack::repack;
+pub(crate) use stepwise::alternatives;
 
 /// So many machines with the same load are opened at once without a second thought.
 const FEW: usize = 4;
@@ -228,11 +229,7 @@ fn place_constrained(
                 let demand = &mut demands[index];
                 given_up[index] = true;
                 let before = demand.left();
-                let waits = if has_claims(demand) {
-                    device_claims::place(solver, bins, demand, strategy, open, cancel)
-                } else {
-                    constrained::place(solver, bins, demand, strategy, open, cancel)
-                };
+                let waits = stepwise::place(solver, bins, demand, strategy, open, cancel);
                 if let Some(reasons) = waits {
                     waits_here.push((index, reasons));
                 }

@@ -1,5 +1,5 @@
-//! Places for pods that topology rules are about: as many at once as their rules allow in one
-//! domain, because each placement changes where the next may go.
+//! Machines to come for pods that topology rules are about: as many pods at once as their rules
+//! allow in one domain.
 //!
 //! A machine to come that such a pod opens aims at the type that holds its like at the best price.
 //! It takes further pods while they fit that type, and becomes larger only where that costs no more
@@ -11,86 +11,18 @@ mod shared_target;
 use fixedbitset::FixedBitSet;
 use smallvec::SmallVec;
 
-use crate::Cancel;
-use crate::compile::Problem;
 use crate::demands::Demand;
 use crate::machine_specs::{MachineSpecs, SpecId};
 use crate::pack::{Bins, Strategy, value};
 use crate::plan::Exclusion;
 use crate::room_index::Query;
-use crate::solver::{Claim, REASONS, Solver, holds};
+use crate::solver::{Claim, Solver, holds};
 use crate::tables::shapes::ports_conflict;
-use crate::tables::templates::pool_name;
 use crate::tables::{add_times, times};
 use crate::topology::{DomainChoice, Host};
 
 /// How many machines that would have to grow are compared for one pod.
 const GROWING: usize = 6;
-
-/// Finds places for a demand's pods. Returns what keeps the rest waiting.
-pub(crate) fn place(
-    solver: &mut Solver<'_, '_>,
-    bins: &mut Bins,
-    demand: &mut Demand,
-    strategy: Strategy,
-    open: &dyn Fn(usize) -> bool,
-    cancel: &dyn Cancel,
-) -> Option<Vec<(String, Exclusion)>> {
-    let mut reasons = Vec::new();
-    let mut alternatives = alternatives(solver.problem, demand.shape).peekable();
-    while let Some((variant, dropped)) = alternatives.next() {
-        (demand.variant, demand.dropped) = (variant, dropped);
-        // Nobody asks what is wrong with the others.
-        let told = if alternatives.peek().is_none() { REASONS } else { 0 };
-        let mut placing = Placing::new(bins, solver, demand);
-        loop {
-            solver.place_on_machines(demand, open);
-            if demand.left() == 0 || solver.stops(cancel) {
-                return None;
-            }
-            if placing.on_claim(solver, bins, demand, strategy) {
-                continue;
-            }
-            match placing.open(solver, bins, demand, told) {
-                Ok(()) => {}
-                Err(why) => {
-                    reasons = why;
-                    break;
-                }
-            }
-        }
-    }
-    Some(reasons)
-}
-
-/// How many alternatives preferences about other pods may make of one shape; beyond that several
-/// are dropped at once.
-const STEPS: usize = 512;
-
-/// What a shape asks for, the most wanted first: its variant, and how many preferences about other
-/// pods are dropped.
-///
-/// Karpenter drops terms of pod affinity before those of node affinity, and `ScheduleAnyway` after
-/// them.
-pub(crate) fn alternatives(
-    problem: &Problem<'_>,
-    shape: usize,
-) -> impl Iterator<Item = (usize, usize)> + use<> {
-    let (preferences, terms) = problem.rules.preferences(shape);
-    let variants = &problem.tables.classes[problem.tables.shapes[shape].class].variants;
-    let (best, plain, all) = (variants.best(), variants.plain(), variants.len());
-    let stride = (preferences * best.len()).div_ceil(STEPS).max(1);
-    let with_terms = (0..terms).step_by(stride);
-    let after = (terms + 1..preferences)
-        .step_by(stride)
-        .chain((preferences > terms).then_some(preferences));
-    let last = plain.end;
-    with_terms
-        .flat_map(move |dropped| best.clone().map(move |variant| (variant, dropped)))
-        .chain((0..last).map(move |variant| (variant, terms)))
-        .chain(after.flat_map(move |dropped| plain.clone().map(move |variant| (variant, dropped))))
-        .chain((last..all).map(move |variant| (variant, preferences)))
-}
 
 /// The search for places on machines to come for one alternative of a demand.
 pub(crate) struct Placing {
@@ -239,35 +171,26 @@ impl Placing {
         price
     }
 
-    /// Opens a machine of the first template that takes the pods; else tells of so many templates
-    /// why they don't.
-    fn open(
+    /// Puts pods on a machine to come, otherwise on a new one of the first template that takes them.
+    /// Else tells of so many templates why they don't.
+    pub(super) fn place_some(
         &mut self,
         solver: &mut Solver<'_, '_>,
         bins: &mut Bins,
         demand: &mut Demand,
+        strategy: Strategy,
         told: usize,
     ) -> Result<(), Vec<(String, Exclusion)>> {
-        let tables = &solver.problem.tables;
-        let mut reasons = Vec::new();
-        for template in solver.templates_for(demand) {
-            let tells = reasons.len() < told;
-            if !tells && solver.opens(demand, template).is_none() {
-                continue;
-            }
-            match self.open_claim(solver, demand, template) {
-                Ok(()) => {
-                    bins.sync(solver);
-                    return Ok(());
-                }
-                Err(reason) if tells => {
-                    let pool = pool_name(tables, &tables.templates[template]).to_owned();
-                    reasons.push((pool, reason));
-                }
-                Err(_) => {}
-            }
+        if self.on_claim(solver, bins, demand, strategy) {
+            return Ok(());
         }
-        Err(reasons)
+        let templates = solver.templates_for(demand);
+        let open = |solver: &mut Solver<'_, '_>, demand: &mut Demand, template| {
+            self.open_claim(solver, demand, template)
+        };
+        solver.open_first(demand, templates, told, open)?;
+        bins.sync(solver);
+        Ok(())
     }
 
     fn open_claim(

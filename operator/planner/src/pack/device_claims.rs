@@ -1,14 +1,14 @@
-//! Places for pods with claims, one at a time: each takes devices that the next one can't have.
+//! Machines to come for pods with claims, one pod at a time: each takes devices that the next one
+//! can't have.
 
 use fixedbitset::FixedBitSet;
 
-use crate::Cancel;
 use crate::demands::Demand;
 use crate::devices::Proposal;
 use crate::machine_specs::{MachineSpecs, SpecId};
-use crate::pack::{Bins, Strategy, alternatives, relax};
+use crate::pack::{Bins, Strategy, relax};
 use crate::plan::Exclusion;
-use crate::solver::{Claim, REASONS, Solver, holds};
+use crate::solver::{Claim, Solver, holds};
 use crate::tables::add_times;
 use crate::tables::shapes::ports_conflict;
 use crate::topology::Host;
@@ -26,76 +26,37 @@ struct Place {
     dearer: i64,
 }
 
-/// Finds places for the pods of a demand with claims. Returns the reasons of the pods without one.
-pub(crate) fn place(
+/// Puts the next pod where it costs least; with [`Strategy::Fill`] on the first machine that can take
+/// it. Else tells of so many templates why they don't open one.
+pub(super) fn place_next(
     solver: &mut Solver<'_, '_>,
     bins: &mut Bins,
     demand: &mut Demand,
     strategy: Strategy,
-    open: &dyn Fn(usize) -> bool,
-    cancel: &dyn Cancel,
-) -> Option<Vec<(String, Exclusion)>> {
-    let mut reasons = Vec::new();
-    let mut alternatives = alternatives(solver.problem, demand.shape).peekable();
-    while let Some((variant, dropped)) = alternatives.next() {
-        (demand.variant, demand.dropped) = (variant, dropped);
-        // Nobody asks what is wrong with the others.
-        let told = if alternatives.peek().is_none() { REASONS } else { 0 };
-        loop {
-            solver.place_on_machines(demand, open);
-            if demand.left() == 0 || solver.stops(cancel) {
-                return None;
-            }
-            match best(solver, demand, strategy, told) {
-                Ok(place) => settle(solver, bins, demand, place),
-                Err(why) => {
-                    reasons = why;
-                    break;
-                }
-            }
-        }
-    }
-    Some(reasons)
-}
-
-/// Where the next pod costs least; with [`Strategy::Fill`] the first machine that can take it.
-fn best(
-    solver: &mut Solver<'_, '_>,
-    demand: &Demand,
-    strategy: Strategy,
     told: usize,
-) -> Result<Place, Vec<(String, Exclusion)>> {
+) -> Result<(), Vec<(String, Exclusion)>> {
     let mut best: Option<Place> = None;
     for at in 0..solver.claims.len() {
         let Some(place) = join(solver, demand, at) else { continue };
         if strategy == Strategy::Fill {
-            return Ok(place);
+            settle(solver, bins, demand, place);
+            return Ok(());
         }
         if best.as_ref().is_none_or(|best| place.dearer < best.dearer) {
             best = Some(place);
         }
     }
-    let mut reasons = Vec::new();
-    for template in 0..solver.problem.tables.templates.len() {
-        let tells = reasons.len() < told;
-        if !tells && solver.opens(demand, template).is_none() {
-            continue;
+    let tables = &solver.problem.tables;
+    let opened = solver.open_first(demand, 0..tables.templates.len(), told, open);
+    let place = match opened {
+        Ok(place) => {
+            let price = place.dearer + tables.policy.node_price.0;
+            best.filter(|best| best.dearer <= price).unwrap_or(place)
         }
-        match open(solver, demand, template) {
-            Ok(place) => {
-                let price = place.dearer + solver.problem.tables.policy.node_price.0;
-                return Ok(best.filter(|best| best.dearer <= price).unwrap_or(place));
-            }
-            Err(reason) if tells => {
-                let template = &solver.problem.tables.templates[template];
-                let pool = crate::tables::templates::pool_name(&solver.problem.tables, template)
-                    .to_owned();
-                reasons.push((pool, reason));
-            }
-            Err(_) => {}
-        }
-    }
-    best.ok_or(reasons)
+        Err(reasons) => best.ok_or(reasons)?,
+    };
+    settle(solver, bins, demand, place);
+    Ok(())
 }
 
 /// A place on a machine that the plan opens anyway.
@@ -127,7 +88,11 @@ fn join(solver: &mut Solver<'_, '_>, demand: &Demand, at: usize) -> Option<Place
 }
 
 /// A place on a new machine of a template.
-fn open(solver: &mut Solver<'_, '_>, demand: &Demand, template: usize) -> Result<Place, Exclusion> {
+fn open(
+    solver: &mut Solver<'_, '_>,
+    demand: &mut Demand,
+    template: usize,
+) -> Result<Place, Exclusion> {
     let problem = solver.problem;
     let shape = &problem.tables.shapes[demand.shape];
     let free = solver.open(demand, template)?;

@@ -80,4 +80,32 @@ impl Solver<'_, '_> {
             _ => Ok(spec),
         }
     }
+
+    /// Opens a machine of the first of some templates that takes a demand's pods. Else tells of so
+    /// many of them why they don't.
+    pub(crate) fn open_first<T>(
+        &mut self,
+        demand: &mut Demand,
+        templates: impl IntoIterator<Item = usize>,
+        told: usize,
+        mut open: impl FnMut(&mut Self, &mut Demand, usize) -> Result<T, Exclusion>,
+    ) -> Result<T, Vec<(String, Exclusion)>> {
+        let tables = &self.problem.tables;
+        let mut reasons = Vec::new();
+        for template in templates {
+            let tells = reasons.len() < told;
+            if !tells && self.opens(demand, template).is_none() {
+                continue;
+            }
+            match open(self, demand, template) {
+                Ok(opened) => return Ok(opened),
+                Err(reason) if tells => {
+                    let pool = pool_name(tables, &tables.templates[template]).to_owned();
+                    reasons.push((pool, reason));
+                }
+                Err(_) => {}
+            }
+        }
+        Err(reasons)
+    }
 }
