@@ -23,6 +23,7 @@ mod joint;
 mod knapsack;
 mod load;
 mod loads;
+mod on_claim;
 mod rehearsal;
 mod relocate;
 mod repack;

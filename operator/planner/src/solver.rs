@@ -1,5 +1,6 @@
 //! The state of a plan while it is made: free room on existing machines, and the planned machines.
 
+mod admission;
 mod budget;
 mod closing;
 mod launch_options;
@@ -17,8 +18,11 @@ use crate::plan::Exclusion;
 use crate::room_index::{Query, RoomIndex, first};
 use crate::tables::shapes::{ClassId, HostPort, ports_conflict};
 use crate::tables::taints::untolerated;
-use crate::tables::{add_times, machine_meets, take_times, times};
+use crate::tables::{add_times, fits, machine_meets, take_times};
 use crate::topology::{Counts, Host};
+pub(crate) use admission::{
+    ANY, OnMachine, Place, Wanted, free, free_ports, none_left_out, room_for,
+};
 pub(crate) use budget::Budget;
 pub(crate) use opening::REASONS;
 
@@ -115,10 +119,11 @@ impl<'p, 'a> Solver<'p, 'a> {
     /// Places pods of a demand on existing machines, in the machines' order, as far as room and
     /// rules allow, and records them in `placed`.
     pub(crate) fn place_on_machines(&mut self, demand: &mut Demand, open: impl Fn(usize) -> bool) {
-        if self.problem.tables.machines.order.is_empty() {
+        let problem = self.problem;
+        let order = &problem.tables.machines.order;
+        if order.is_empty() {
             return;
         }
-        let problem = self.problem;
         let shape = &problem.tables.shapes[demand.shape];
         let key = self.meet(shape.class, demand.variant);
         let query = self.room_index.query(&shape.requests);
@@ -130,12 +135,15 @@ impl<'p, 'a> Solver<'p, 'a> {
             let domains =
                 counts.open_positions(&problem.topology(), specs, demand.shape, demand.dropped);
             let (mut from, mut progress) = (0, false);
-            while demand.left() > 0
-                && let Some(position) = self.candidate(key, &query, domains.as_ref(), &closed, from)
-            {
+            while demand.left() > 0 {
+                let candidate = self.candidate(key, &query, domains.as_ref(), &closed, from);
+                none_left_out(from..candidate.unwrap_or(order.len()), |position| {
+                    self.room_on(order[position], demand, false)
+                });
+                let Some(position) = candidate else { break };
                 from = position + 1;
-                let machine = problem.tables.machines.order[position];
-                let n = if open(machine) { self.fitting(machine, demand) } else { 0 };
+                let machine = order[position];
+                let n = if open(machine) { self.room_on(machine, demand, true) } else { 0 };
                 if n > 0 {
                     self.put(machine, demand, n);
                     progress = true;
@@ -174,47 +182,47 @@ impl<'p, 'a> Solver<'p, 'a> {
         first(&sets, &[closed, &self.closed_at], from)
     }
 
-    /// Whether a machine but for one has room for a pod of a demand, whatever its rules say.
-    pub(crate) fn has_room(&mut self, demand: &Demand, variant: usize, but: usize) -> bool {
+    /// Whether a machine but for one may take a pod of a demand: it has room, whatever rules and
+    /// host ports say.
+    pub(crate) fn may_have_room(&mut self, demand: &Demand, variant: usize, but: usize) -> bool {
         let problem = self.problem;
         let shape = &problem.tables.shapes[demand.shape];
         let key = self.meet(shape.class, variant);
         let query = self.room_index.query(&shape.requests);
         let mut sets = self.room_index.sets(&query);
         sets[0] = &self.meets[&key];
+        let order = &problem.tables.machines.order;
         let mut from = 0;
         while let Some(position) = first(&sets, &[&self.closed_at], from) {
             from = position + 1;
-            let machine = problem.tables.machines.order[position];
-            if machine != but && crate::tables::fits(&shape.requests, self.room_of(machine)) {
+            let machine = order[position];
+            if machine != but && fits(&shape.requests, self.room_of(machine)) {
                 return true;
             }
         }
+        drop(sets);
+        let others = order.iter().copied().filter(|&machine| machine != but);
+        let wanted = Wanted::Alternative { variant, dropped: demand.dropped };
+        none_left_out(others, |machine| {
+            let (solver, shape) = (&mut *self, demand.shape);
+            room_for(&mut OnMachine { solver, machine, shape, wanted, pod: None }, 1)
+        });
         false
     }
 
-    /// The number of pods of a demand that a machine admits.
-    fn fitting(&mut self, machine: usize, demand: &Demand) -> usize {
-        let problem = self.problem;
-        let shape = &problem.tables.shapes[demand.shape];
-        let mut n = times(&shape.requests, self.room_of(machine)).min(demand.left());
-        if n > 0 && !shape.ports.is_empty() {
-            n = usize::from(!ports_conflict(&shape.ports, &self.ports[machine]));
-        }
-        if n > 0 && problem.rules.concern(demand.shape) {
-            let (specs, counts) = (&mut self.specs, &mut self.counts);
-            let (shape, dropped) = (demand.shape, demand.dropped);
-            n = n.min(counts.room_on_machine(&problem.topology(), specs, shape, dropped, machine));
-        }
-        if n > 0 && shape.has_claims {
-            n = usize::from(self.has_devices(machine, demand.pods[demand.next]));
-        }
-        n
+    /// The number of pods of a demand that a machine admits, with devices for the next pod or
+    /// whatever devices it has.
+    fn room_on(&mut self, machine: usize, demand: &Demand, with_devices: bool) -> usize {
+        let has_claims = self.problem.tables.shapes[demand.shape].has_claims;
+        let pod = (has_claims && with_devices).then(|| demand.pods[demand.next]);
+        let wanted = Wanted::Alternative { variant: demand.variant, dropped: demand.dropped };
+        let (shape, left) = (demand.shape, demand.left());
+        room_for(&mut OnMachine { solver: self, machine, shape, wanted, pod }, left)
     }
 
     /// Whether a machine has devices for the claims of a pod; they are taken when the pod is put
     /// there.
-    pub(crate) fn has_devices(&mut self, machine: usize, pod: usize) -> bool {
+    fn has_devices(&mut self, machine: usize, pod: usize) -> bool {
         let problem = self.problem;
         let devices = self.devices.as_mut().zip(problem.devices.as_deref());
         devices.is_some_and(|(left, table)| left.search(&problem.tables, table, pod, machine))
@@ -257,8 +265,8 @@ impl<'p, 'a> Solver<'p, 'a> {
         self.meets[&key][position]
     }
 
-    /// Whether a machine takes a shape as far as labels, taints and ports go.
-    pub(crate) fn takes(&mut self, machine: usize, shape: usize, variant: usize) -> bool {
+    /// Whether a machine may take a shape: it does as far as labels, taints and ports go.
+    pub(crate) fn may_take(&mut self, machine: usize, shape: usize, variant: usize) -> bool {
         let Some(position) = self.problem.tables.machines.position(machine) else { return false };
         let shape = &self.problem.tables.shapes[shape];
         let key = self.meet(shape.class, variant);

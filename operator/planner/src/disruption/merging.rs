@@ -97,5 +97,5 @@ fn promising(pass: &mut Pass<'_, '_>, nodes: &[&Node]) -> Vec<usize> {
 fn fits_nowhere(pass: &mut Pass<'_, '_>, demand: &Demand, machine: usize) -> bool {
     let problem = pass.problem;
     let variants = problem.tables.classes[problem.tables.shapes[demand.shape].class].variants.len();
-    !(0..variants).any(|variant| pass.solver.has_room(demand, variant, machine))
+    !(0..variants).any(|variant| pass.solver.may_have_room(demand, variant, machine))
 }

@@ -12,6 +12,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::ops::Range;
 
 use fixedbitset::FixedBitSet;
 use rustc_hash::FxHashMap;
@@ -24,7 +25,7 @@ use crate::arrival_order::shuffle;
 use crate::machine_specs::{MachineSpecs, SpecId};
 use crate::plan::StayReason;
 use crate::resources::Resources;
-use crate::solver::Solver;
+use crate::solver::{OnMachine, Place, Solver, Wanted, room_for};
 use crate::tables::shapes::ClassId;
 use crate::tables::{fits, take_times};
 use crate::topology::{Counts, Host};
@@ -259,6 +260,42 @@ fn counts_without(pass: &Pass<'_, '_>, closed: impl Iterator<Item = usize>) -> C
     counts
 }
 
+/// A machine to come as a place for pods that are dealt out.
+struct OnArrival<'s, 'p, 'a> {
+    solver: &'s mut Solver<'p, 'a>,
+    arrival: usize,
+    to: &'s Arrival,
+    shape: usize,
+    variants: Range<usize>,
+}
+
+impl Place for OnArrival<'_, '_, '_> {
+    fn by_room(&mut self) -> usize {
+        let requests = &self.solver.problem.tables.shapes[self.shape].requests;
+        usize::from(fits(requests, &self.to.room))
+    }
+
+    fn by_hosts(&mut self) -> usize {
+        let problem = self.solver.problem;
+        let (dropped, _) = problem.rules.preferences(self.shape);
+        let host = Host::Claim(self.arrival);
+        self.solver.counts.room_on_host(&problem.topology(), self.shape, dropped, host) as usize
+    }
+
+    fn by_labels(&mut self) -> usize {
+        let Solver { problem, counts, specs, .. } = &mut *self.solver;
+        let (tables, topology) = (&problem.tables, &problem.topology());
+        let (dropped, _) = problem.rules.preferences(self.shape);
+        let class = tables.shapes[self.shape].class;
+        let any = &mut |_: &MachineSpecs, _| true;
+        usize::from(self.variants.clone().any(|variant| {
+            specs.join(tables, self.to.spec, class, variant).is_ok_and(|spec| {
+                counts.narrow(topology, specs, self.shape, dropped, spec, any).is_ok()
+            })
+        }))
+    }
+}
+
 /// Machines by what they have left.
 #[derive(Clone)]
 struct Deal<'p, 'a> {
@@ -379,42 +416,22 @@ impl<'p, 'a> Deal<'p, 'a> {
     }
 
     fn takes(&mut self, at: usize, shape: usize) -> bool {
-        let problem = self.solver.problem;
-        let compiled = &problem.tables.shapes[shape];
-        let mut variants = problem.tables.classes[compiled.class].variants.relaxed();
+        let tables = &self.solver.problem.tables;
         // Preferences don't keep a pod from anywhere.
-        let (dropped, _) = problem.rules.preferences(shape);
-        match at.checked_sub(problem.tables.snapshot.nodes.len()) {
+        let variants = tables.classes[tables.shapes[shape].class].variants.relaxed();
+        let room = match at.checked_sub(tables.snapshot.nodes.len()) {
             None => {
-                fits(&compiled.requests, self.solver.room_of(at))
-                    && variants.any(|variant| self.solver.takes(at, shape, variant))
-                    && {
-                        let Solver { counts, specs, .. } = &mut self.solver;
-                        counts.allow_on_machine(&problem.topology(), specs, shape, at)
-                    }
+                let solver = &mut self.solver;
+                let wanted = Wanted::Required { first: variants.start, end: variants.end };
+                room_for(&mut OnMachine { solver, machine: at, shape, wanted, pod: None }, 1)
             }
             Some(arrival) => {
-                let Arrival { spec, room } = &self.arrivals[arrival];
-                let Solver { counts, specs, .. } = &mut self.solver;
-                let any = &mut |_: &MachineSpecs, _| true;
-                fits(&compiled.requests, room)
-                    && counts.room_on_host(
-                        &problem.topology(),
-                        shape,
-                        dropped,
-                        Host::Claim(arrival),
-                    ) > 0
-                    && variants.any(|variant| {
-                        specs.join(&problem.tables, *spec, compiled.class, variant).is_ok_and(
-                            |spec| {
-                                counts
-                                    .narrow(&problem.topology(), specs, shape, dropped, spec, any)
-                                    .is_ok()
-                            },
-                        )
-                    })
+                let Self { solver, arrivals, .. } = self;
+                let to = &arrivals[arrival];
+                room_for(&mut OnArrival { solver, arrival, to, shape, variants }, 1)
             }
-        }
+        };
+        room > 0
     }
 
     /// What share of its CPU and memory a machine has left, in millionths; what kube-scheduler goes

@@ -13,7 +13,7 @@ use crate::launch::pod_ref;
 use crate::plan::{Candidate, Command, Method, StayReason};
 use crate::policy::Policy;
 use crate::snapshot::Snapshot;
-use crate::tables::fits;
+use crate::solver::{OnMachine, Wanted, room_for};
 
 /// Checks a command against a later snapshot: its nodes are still there and may go, the budgets
 /// allow it, no pod has come that would have to move too, and the pods still find the places that
@@ -242,11 +242,11 @@ fn settle(pass: &mut Pass<'_, '_>, pod: usize, machine: usize) -> bool {
     let index = problem.tables.snapshot.pods[pod].shape.0 as usize;
     let shape = &problem.tables.shapes[index];
     let solver = &mut pass.solver;
-    let takes = (0..problem.tables.classes[shape.class].variants.len())
-        .any(|variant| solver.takes(machine, index, variant))
-        && fits(&shape.requests, solver.room_of(machine))
-        && solver.counts.allow_on_machine(&problem.topology(), &mut solver.specs, index, machine)
-        && (!shape.has_claims || solver.has_devices(machine, pod));
+    let end = problem.tables.classes[shape.class].variants.len();
+    let wanted = Wanted::Required { first: 0, end };
+    let pod = shape.has_claims.then_some(pod);
+    let mut place = OnMachine { solver, machine, shape: index, wanted, pod };
+    let takes = room_for(&mut place, 1) > 0;
     if takes {
         solver.occupy(machine, index, 1);
         solver.take_devices(index);

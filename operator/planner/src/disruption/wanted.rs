@@ -91,5 +91,5 @@ fn takes(solver: &mut Solver<'_, '_>, machine: usize, shape: usize) -> bool {
     // What a pod only prefers keeps it from nowhere.
     let mut variants =
         problem.tables.classes[problem.tables.shapes[shape].class].variants.relaxed();
-    variants.any(|variant| solver.takes(machine, shape, variant))
+    variants.any(|variant| solver.may_take(machine, shape, variant))
 }

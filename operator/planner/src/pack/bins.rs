@@ -160,6 +160,18 @@ impl Bins {
         first(&sets, &[closed], from.max(self.specs[slot].first))
     }
 
+    /// The claims of a spec that [`Self::next`] passed over before it found one.
+    pub(super) fn passed_over(
+        &self,
+        slot: usize,
+        from: usize,
+        found: Option<usize>,
+    ) -> impl Iterator<Item = usize> {
+        let slot = &self.specs[slot];
+        let claims = from.max(slot.first)..found.unwrap_or(self.slots.len());
+        claims.filter(|&claim| slot.claims.contains(claim))
+    }
+
     fn slot(&mut self, spec: SpecId) -> usize {
         let next = self.specs.len();
         let slot = *self.by_spec.entry(spec).or_insert(next);

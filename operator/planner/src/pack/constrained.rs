@@ -13,11 +13,11 @@ use smallvec::SmallVec;
 
 use crate::demands::Demand;
 use crate::machine_specs::{MachineSpecs, SpecId};
+use crate::pack::on_claim::{Becomes, OnClaim};
 use crate::pack::{Bins, Strategy, value};
 use crate::plan::Exclusion;
 use crate::room_index::Query;
-use crate::solver::{Claim, Solver, holds};
-use crate::tables::shapes::ports_conflict;
+use crate::solver::{Claim, Solver, holds, none_left_out, room_for};
 use crate::tables::{add_times, times};
 use crate::topology::{DomainChoice, Host};
 
@@ -88,14 +88,31 @@ impl Placing {
         for at in 0..self.admitted.len() {
             let (slot, to) = self.admitted[at];
             let mut from = 0;
-            while let Some(claim) = bins.next(&self.whole, slot, &self.full, from) {
+            loop {
+                let found = bins.next(&self.whole, slot, &self.full, from);
+                let (state, asked) = (&*solver, &*demand);
+                let on = |claim: usize| {
+                    let room = bins.room(claim);
+                    let becomes = Becomes::Same { room, strategy, other: None };
+                    OnClaim { solver: state, demand: asked, claim, to: &to, becomes }
+                };
+                none_left_out(bins.passed_over(slot, from, found), |claim| {
+                    room_for(&mut on(claim), 1)
+                });
+                let Some(claim) = found else { break };
                 from = claim + 1;
-                let requests = &solver.problem.tables.shapes[demand.shape].requests;
-                let n = times(requests, bins.room(claim)).min(room(solver, demand, claim, &to));
-                if n > 0 && join(solver, bins, demand, claim, &to, n, strategy) {
-                    self.note(solver, demand, claim);
-                    return true;
+                let mut place = on(claim);
+                let n = room_for(&mut place, at_once(demand, &to));
+                if n == 0 {
+                    continue;
                 }
+                if let Becomes::Same { other: Some((types, target)), .. } = place.becomes {
+                    let claim = &mut solver.claims[claim];
+                    (claim.types, claim.target) = (types, target);
+                }
+                settle(solver, bins, demand, claim, &to, n);
+                self.note(solver, demand, claim);
+                return true;
             }
         }
         strategy != Strategy::Fill
@@ -116,12 +133,10 @@ impl Placing {
                 && let Some(claim) = bins.next(&query, slot, &self.closed, from)
             {
                 (from, compared) = (claim + 1, compared + 1);
-                if room(solver, demand, claim, &to) == 0 {
-                    continue;
-                }
-                let Some((dearer, target)) = grown(solver, demand, claim, to.spec) else {
-                    continue;
-                };
+                let becomes = Becomes::Larger(None);
+                let mut place = OnClaim { solver, demand, claim, to: &to, becomes };
+                room_for(&mut place, 1);
+                let Becomes::Larger(Some((dearer, target))) = place.becomes else { continue };
                 if best.is_none_or(|(least, ..)| dearer < least) {
                     best = Some((dearer, claim, to, target));
                 }
@@ -215,7 +230,8 @@ impl Placing {
             return Err(solver.shortage(spec, &shape.requests));
         }
         solver.limits.restrict(tables, template, &mut types)?;
-        let n = room(solver, demand, index, &to);
+        let mut place = OnClaim { solver, demand, claim: index, to: &to, becomes: Becomes::New };
+        let n = room_for(&mut place, at_once(demand, &to));
         if n == 0 {
             return Err(solver.counts.no_host(topology, demand.shape, demand.dropped));
         }
@@ -300,22 +316,10 @@ impl Placing {
     }
 }
 
-/// How many pods of a demand rules and ports let on a machine to come.
-fn room(solver: &Solver<'_, '_>, demand: &Demand, claim: usize, to: &DomainChoice) -> usize {
-    let (shape, topology) =
-        (&solver.problem.tables.shapes[demand.shape], solver.problem.topology());
-    let host = Host::Claim(claim);
-    let hosts = solver.counts.room_on_host(&topology, demand.shape, demand.dropped, host);
-    let mut n = demand.left().min(to.most).min(hosts as usize);
-    if to.counted {
-        // Nothing asks for it, but even domains leave more room for those that do.
-        n = n.min(demand.left().div_ceil(8));
-    }
-    if !shape.ports.is_empty() {
-        let taken = solver.claims.get(claim).map(|claim| &claim.ports[..]).unwrap_or_default();
-        n = n.min(usize::from(!ports_conflict(&shape.ports, taken)));
-    }
-    n
+/// How many pods of a demand are put on one machine at most.
+fn at_once(demand: &Demand, to: &DomainChoice) -> usize {
+    // Where nothing asks for it even domains leave more room for those that do.
+    if to.counted { demand.left().div_ceil(8) } else { demand.left() }
 }
 
 /// Whether types that hold so many pods have the values that the spec asks for.
@@ -335,68 +339,6 @@ fn keeps_values(
     let mut types = types.clone();
     solver.keep_fitting(&mut types, template, &used, &[]);
     solver.lacking_values(spec, &types).is_none()
-}
-
-/// Puts up to `n` pods on a machine to come, which then has a narrower spec. Returns whether it
-/// did.
-fn join(
-    solver: &mut Solver<'_, '_>,
-    bins: &mut Bins,
-    demand: &mut Demand,
-    claim: usize,
-    to: &DomainChoice,
-    mut n: usize,
-    strategy: Strategy,
-) -> bool {
-    let problem = solver.problem;
-    let shape = &problem.tables.shapes[demand.shape];
-    let target = solver.claims[claim].target;
-    let (before, after) = (&solver.specs[solver.claims[claim].spec], &solver.specs[to.spec]);
-    let template = &problem.tables.templates[after.template];
-    let exact = after.requirements.has_min_values();
-    if strategy != Strategy::Fill && !exact {
-        let dearer = !after.types[target] || after.price(target) > before.price(target);
-        debug_assert!(n <= times(&shape.requests, bins.room(claim)), "pods that the target holds");
-        if dearer || ports_conflict(&shape.ports, template.overheads.ports(target)) {
-            return false;
-        }
-        settle(solver, bins, demand, claim, to, n);
-        return true;
-    }
-    while n > 0 {
-        let types = solver.with(claim, to.spec, &shape.requests, &shape.ports, n);
-        let cheapest = solver.specs[to.spec].cheapest(&types);
-        let lacking = solver.is_strict() && solver.lacking_values(to.spec, &types).is_some();
-        if let Some(cheapest) = cheapest.filter(|_| !lacking) {
-            let keeps = strategy == Strategy::Fill || types[target];
-            if keeps {
-                let target = if strategy == Strategy::Fill { cheapest } else { target };
-                (solver.claims[claim].target, solver.claims[claim].types) = (target, types);
-                settle(solver, bins, demand, claim, to, n);
-                return true;
-            }
-        }
-        n /= 2;
-    }
-    false
-}
-
-/// How much dearer a machine to come gets by one more pod, and the type that it then aims at.
-fn grown(
-    solver: &Solver<'_, '_>,
-    demand: &Demand,
-    claim: usize,
-    to: SpecId,
-) -> Option<(i64, usize)> {
-    let shape = &solver.problem.tables.shapes[demand.shape];
-    let types = solver.with(claim, to, &shape.requests, &shape.ports, 1);
-    let target = solver.specs[to].cheapest(&types)?;
-    if solver.is_strict() && solver.lacking_values(to, &types).is_some() {
-        return None;
-    }
-    let claim = &solver.claims[claim];
-    let before = solver.specs[claim.spec].price(claim.target);
-    Some((solver.specs[to].price(target) - before, target))
 }
 
 /// Records pods on a machine to come.

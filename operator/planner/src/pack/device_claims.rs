@@ -6,11 +6,11 @@ use fixedbitset::FixedBitSet;
 use crate::demands::Demand;
 use crate::devices::Proposal;
 use crate::machine_specs::{MachineSpecs, SpecId};
+use crate::pack::on_claim::{Becomes, OnClaim};
 use crate::pack::{Bins, Strategy, relax};
 use crate::plan::Exclusion;
-use crate::solver::{Claim, Solver, holds};
+use crate::solver::{self, Claim, Solver, free_ports, holds, room_for};
 use crate::tables::add_times;
-use crate::tables::shapes::ports_conflict;
 use crate::topology::Host;
 
 /// A place on a planned machine.
@@ -61,29 +61,72 @@ pub(super) fn place_next(
 
 /// A place on a machine that the plan opens anyway.
 fn join(solver: &mut Solver<'_, '_>, demand: &Demand, at: usize) -> Option<Place> {
-    let problem = solver.problem;
-    let shape = &problem.tables.shapes[demand.shape];
-    let before = solver.claims[at].spec;
-    if room(solver, demand, at) == 0 || ports_conflict(&shape.ports, &solver.claims[at].ports) {
-        return None;
+    let mut joining = Joining { solver, demand, at, spec: None, found: None };
+    room_for(&mut joining, 1);
+    joining.found
+}
+
+/// A machine to come as a place for the next pod of a demand.
+struct Joining<'s, 'p, 'a> {
+    solver: &'s mut Solver<'p, 'a>,
+    demand: &'s Demand,
+    at: usize,
+    /// The spec that it gets, as far as labels and rules go.
+    spec: Option<SpecId>,
+    found: Option<Place>,
+}
+
+impl solver::Place for Joining<'_, '_, '_> {
+    fn by_room(&mut self) -> usize {
+        let shape = &self.solver.problem.tables.shapes[self.demand.shape];
+        free_ports(&shape.ports, &self.solver.claims[self.at].ports)
     }
-    let joined = solver.specs.join(&problem.tables, before, shape.class, demand.variant).ok()?;
-    let (specs, counts) = (&mut solver.specs, &mut solver.counts);
-    let any = &mut |_: &MachineSpecs, _| true;
-    let to = counts
-        .narrow(&problem.topology(), specs, demand.shape, demand.dropped, joined, any)
-        .ok()?;
-    let types = solver.with(at, to.spec, &shape.requests, &shape.ports, 1);
+
+    fn by_hosts(&mut self) -> usize {
+        room_on_host(self.solver, self.demand, self.at)
+    }
+
+    fn by_labels(&mut self) -> usize {
+        let Solver { problem, counts, specs, claims, .. } = &mut *self.solver;
+        let (shape, dropped) = (self.demand.shape, self.demand.dropped);
+        let class = problem.tables.shapes[shape].class;
+        let variant = self.demand.variant;
+        let Ok(joined) = specs.join(&problem.tables, claims[self.at].spec, class, variant) else {
+            return 0;
+        };
+        let any = &mut |_: &MachineSpecs, _| true;
+        let to = counts.narrow(&problem.topology(), specs, shape, dropped, joined, any);
+        self.spec = to.ok().map(|to| to.spec);
+        self.spec.map_or(0, |_| 1)
+    }
+
+    fn by_types(&mut self, _: usize) -> usize {
+        self.found =
+            self.spec.and_then(|spec| with_devices(self.solver, self.demand, self.at, spec));
+        self.found.as_ref().map_or(0, |_| 1)
+    }
+}
+
+/// The place on a machine to come that gets a spec, if it has devices there.
+fn with_devices(
+    solver: &mut Solver<'_, '_>,
+    demand: &Demand,
+    at: usize,
+    spec: SpecId,
+) -> Option<Place> {
+    let shape = &solver.problem.tables.shapes[demand.shape];
+    let types = solver.with(at, spec, &shape.requests, &shape.ports, 1);
     if types.is_clear() {
         return None;
     }
-    let (spec, types, proposal) = propose(solver, demand, at, to.spec, &types).ok()?;
+    let (spec, types, proposal) = propose(solver, demand, at, spec, &types).ok()?;
     if solver.is_strict() && solver.lacking_values(spec, &types).is_some() {
         return None;
     }
     let target = solver.specs[spec].cheapest(&types)?;
-    let claim = &solver.claims[at];
-    let dearer = solver.specs[spec].price(target) - solver.specs[before].price(claim.target);
+    let before = &solver.claims[at];
+    let paid = solver.specs[before.spec].price(before.target);
+    let dearer = solver.specs[spec].price(target) - paid;
     Some(Place { at, spec, types, proposal, target, dearer })
 }
 
@@ -102,7 +145,8 @@ fn open(
         &mut |specs: &MachineSpecs, spec| holds(problem, limits, &specs[spec], demand.shape);
     let to =
         counts.narrow(&problem.topology(), specs, demand.shape, demand.dropped, free, holds)?;
-    if room(solver, demand, at) == 0 {
+    let mut place = OnClaim { solver, demand, claim: at, to: &to, becomes: Becomes::New };
+    if room_for(&mut place, 1) == 0 {
         return Err(solver.counts.no_host(&problem.topology(), demand.shape, demand.dropped));
     }
     let mut types = solver.specs[to.spec].types.clone();
@@ -139,10 +183,11 @@ fn propose(
     left.on_claim(&problem.tables, table, &mut solver.specs, (pod, at), spec, types)
 }
 
-/// The number of pods of the demand that topology rules admit to a planned machine.
-fn room(solver: &Solver<'_, '_>, demand: &Demand, at: usize) -> u32 {
+/// How many pods of the demand rules about hosts let on a machine to come.
+fn room_on_host(solver: &Solver<'_, '_>, demand: &Demand, at: usize) -> usize {
+    let topology = &solver.problem.topology();
     let host = Host::Claim(at);
-    solver.counts.room_on_host(&solver.problem.topology(), demand.shape, demand.dropped, host)
+    solver.counts.room_on_host(topology, demand.shape, demand.dropped, host) as usize
 }
 
 /// Places the next pod on a planned machine.

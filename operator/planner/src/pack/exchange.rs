@@ -7,6 +7,7 @@
 //! prices, so what is missing to the price says how much there is to gain, and when to stop.
 
 use super::load::{Load, Part, rest};
+use crate::solver::{ANY, Place, room_for};
 use crate::tables::{add_times, take_times, times};
 
 /// A load that is worth so much of its machine's price is good enough.
@@ -144,12 +145,9 @@ impl<'p> Bench<'p> {
             return 0;
         }
         let part = self.parts[index];
-        if part.groups.iter().any(|group| self.groups.contains(group)) {
-            return 0;
-        }
         let waiting = part.left - self.taken[index];
         let waiting = if part.groups.is_empty() { waiting } else { waiting.min(1) };
-        if waiting == 0 { 0 } else { times(&part.requests, room).min(waiting) }
+        room_for(&mut Gap { part, room, groups: &self.groups }, waiting)
     }
 
     fn carry_out(&mut self, load: &mut Load, index: usize, by: isize) {
@@ -169,6 +167,25 @@ impl<'p> Bench<'p> {
             self.groups.extend(&part.groups);
         }
         load.takes[place].1 = self.taken[index];
+    }
+}
+
+/// What others leave as a place for a part's pods.
+struct Gap<'b> {
+    part: &'b Part,
+    room: &'b [i64],
+    /// Groups of which the machine has a pod.
+    groups: &'b [usize],
+}
+
+impl Place for Gap<'_> {
+    fn by_room(&mut self) -> usize {
+        times(&self.part.requests, self.room)
+    }
+
+    fn by_hosts(&mut self) -> usize {
+        let taken = self.part.groups.iter().any(|group| self.groups.contains(group));
+        if taken { 0 } else { ANY }
     }
 }
 

@@ -6,8 +6,8 @@ use super::exchange::improve;
 use super::load::{Load, Part};
 use crate::demands::Demand;
 use crate::machine_specs::{SpecId, by_price, frontier};
-use crate::solver::Solver;
-use crate::tables::shapes::{HostPort, ports_conflict};
+use crate::solver::{ANY, Place, Solver, free_ports, room_for};
+use crate::tables::shapes::HostPort;
 use crate::tables::{add_times, take_times, times};
 
 /// How many types are filled in both orders.
@@ -128,6 +128,90 @@ enum Order {
     BestMatchFirst,
 }
 
+/// A machine of one type that is being filled.
+struct Filling<'s, 'p, 'a> {
+    solver: &'s mut Solver<'p, 'a>,
+    demands: &'s [Demand],
+    parts: &'s [Part],
+    kind: usize,
+    order: Order,
+    room: Vec<i64>,
+    ports: Vec<HostPort>,
+    /// Groups of which it has a pod.
+    groups: FixedBitSet,
+    load: Load,
+    /// By part.
+    left: Vec<usize>,
+}
+
+/// The same as a place for a part's pods.
+struct ForPart<'f, 's, 'p, 'a> {
+    filling: &'f mut Filling<'s, 'p, 'a>,
+    index: usize,
+}
+
+impl Place for ForPart<'_, '_, '_, '_> {
+    fn by_room(&mut self) -> usize {
+        self.filling.by_room(self.index)
+    }
+
+    fn by_labels(&mut self) -> usize {
+        let Filling { solver, demands, parts, kind, order, load, .. } = &mut *self.filling;
+        let part = &parts[self.index];
+        if !part.narrows || *order == Order::Unnarrowed {
+            return ANY;
+        }
+        let demand = &demands[part.demand];
+        let tables = &solver.problem.tables;
+        let class = tables.shapes[demand.shape].class;
+        match solver.specs.join(tables, load.spec, class, demand.variant) {
+            Ok(joined) if solver.specs[joined].types[*kind] => load.spec = joined,
+            _ => return 0,
+        }
+        ANY
+    }
+
+    fn by_types(&mut self, pods: usize) -> usize {
+        let filling = &*self.filling;
+        let part = &filling.parts[self.index];
+        if part.groups.iter().any(|&group| filling.groups[group]) {
+            return 0;
+        }
+        pods.min(free_ports(&part.ports, &filling.ports))
+    }
+}
+
+impl Filling<'_, '_, '_> {
+    /// How many pods of a part it has room for.
+    fn by_room(&self, index: usize) -> usize {
+        let part = &self.parts[index];
+        let n = times(&part.requests, &self.room);
+        if part.is_sociable() { n } else { n.min(1) }
+    }
+
+    /// Puts up to so many pods of a part in. Returns whether it did.
+    fn put(&mut self, index: usize, most: usize) -> bool {
+        let n = room_for(&mut ForPart { filling: self, index }, most);
+        if n == 0 {
+            return false;
+        }
+        let part = &self.parts[index];
+        if !part.is_sociable() {
+            self.ports.extend(part.ports.iter().cloned());
+            self.groups.extend(part.groups.iter().copied());
+        }
+        take_times(&mut self.room, &part.requests, n);
+        self.left[index] -= n;
+        let load = &mut self.load;
+        load.value += part.value * f64::from(u32::try_from(n).unwrap_or(u32::MAX));
+        match load.takes.iter_mut().find(|(demand, _)| *demand == part.demand) {
+            Some((_, count)) => *count += n,
+            None => load.takes.push((part.demand, n)),
+        }
+        true
+    }
+}
+
 /// Fills a machine of one type, with one seed first.
 fn fill(
     solver: &mut Solver<'_, '_>,
@@ -139,85 +223,54 @@ fn fill(
 ) -> Option<Load> {
     let problem = solver.problem;
     let template = &problem.tables.templates[solver.specs[spec].template];
-    let mut room = template.net(kind).to_vec();
-    let mut ports = template.overheads.ports(kind).to_vec();
-    let mut load = Load { spec, takes: Vec::new(), value: 0.0 };
-    let mut left: Vec<usize> = parts.iter().map(|part| part.left).collect();
-    let mut out = vec![false; parts.len()];
-    let mut groups = FixedBitSet::with_capacity(problem.rules.len());
-    let mut put = |solver: &mut Solver<'_, '_>,
-                   load: &mut Load,
-                   room: &mut Vec<i64>,
-                   left: &mut [usize],
-                   index: usize,
-                   n: usize| {
-        let part = &parts[index];
-        if part.narrows && order != Order::Unnarrowed {
-            let demand = &demands[part.demand];
-            let class = problem.tables.shapes[demand.shape].class;
-            match solver.specs.join(&problem.tables, load.spec, class, demand.variant) {
-                Ok(joined) if solver.specs[joined].types[kind] => load.spec = joined,
-                _ => return false,
-            }
-        }
-        if !part.is_sociable() {
-            let taken = part.groups.iter().any(|&group| groups[group]);
-            if n > 1 || taken || ports_conflict(&part.ports, &ports) {
-                return false;
-            }
-            ports.extend(part.ports.iter().cloned());
-            groups.extend(part.groups.iter().copied());
-        }
-        take_times(room, &part.requests, n);
-        left[index] -= n;
-        load.value += part.value * f64::from(u32::try_from(n).unwrap_or(u32::MAX));
-        match load.takes.iter_mut().find(|(demand, _)| *demand == part.demand) {
-            Some((_, count)) => *count += n,
-            None => load.takes.push((part.demand, n)),
-        }
-        true
+    let mut filling = Filling {
+        solver,
+        demands,
+        parts,
+        kind,
+        order,
+        room: template.net(kind).to_vec(),
+        ports: template.overheads.ports(kind).to_vec(),
+        groups: FixedBitSet::with_capacity(problem.rules.len()),
+        load: Load { spec, takes: Vec::new(), value: 0.0 },
+        left: parts.iter().map(|part| part.left).collect(),
     };
-    let most = |part: &Part, room: &[i64], left: usize| {
-        let n = times(&part.requests, room).min(left);
-        if part.is_sociable() { n } else { n.min(1) }
-    };
-    if most(&parts[0], &room, left[0]) == 0 || !put(solver, &mut load, &mut room, &mut left, 0, 1) {
+    if filling.left[0] == 0 || !filling.put(0, 1) {
         return None;
     }
     match order {
         Order::LargestFirst | Order::Unnarrowed => {
             for index in 0..parts.len() {
-                let n = most(&parts[index], &room, left[index]);
-                if n > 0 {
-                    put(solver, &mut load, &mut room, &mut left, index, n);
-                }
+                filling.put(index, filling.left[index]);
             }
         }
-        Order::BestMatchFirst => loop {
-            let mut best: Option<(f64, usize, usize)> = None;
-            for (index, part) in parts.iter().enumerate() {
-                if out[index] || left[index] == 0 {
-                    continue;
+        Order::BestMatchFirst => {
+            let mut out = vec![false; parts.len()];
+            loop {
+                let mut best: Option<(f64, usize, usize)> = None;
+                for (index, part) in parts.iter().enumerate() {
+                    if out[index] || filling.left[index] == 0 {
+                        continue;
+                    }
+                    let n = filling.by_room(index).min(filling.left[index]);
+                    if n == 0 {
+                        // Room only shrinks.
+                        out[index] = true;
+                        continue;
+                    }
+                    let score = part.value / usage(&part.requests, &filling.room);
+                    if best.is_none_or(|(most, _, _)| score > most) {
+                        best = Some((score, index, n));
+                    }
                 }
-                let n = most(part, &room, left[index]);
-                if n == 0 {
-                    // Room only shrinks.
-                    out[index] = true;
-                    continue;
-                }
-                let score = part.value / usage(&part.requests, &room);
-                if best.is_none_or(|(most, _, _)| score > most) {
-                    best = Some((score, index, n));
-                }
+                let Some((_, index, n)) = best else { break };
+                // In quarters: what is scarce changes as the machine fills.
+                let is_in = filling.put(index, n.div_ceil(4));
+                out[index] = !is_in || !parts[index].is_sociable();
             }
-            let Some((_, index, n)) = best else { break };
-            // In quarters: what is scarce changes as the machine fills.
-            let n = n.div_ceil(4);
-            let is_in = put(solver, &mut load, &mut room, &mut left, index, n);
-            out[index] = !is_in || !parts[index].is_sociable();
-        },
+        }
     }
-    Some(load)
+    Some(filling.load)
 }
 
 /// What part of the room a request uses, summed over resources.
@@ -232,6 +285,85 @@ fn usage(requests: &[i64], room: &[i64]) -> f64 {
     sum.max(f64::MIN_POSITIVE)
 }
 
+/// A machine that is being filled without a type in mind.
+struct AnyType<'s, 'p, 'a> {
+    solver: &'s mut Solver<'p, 'a>,
+    demands: &'s [Demand],
+    template: usize,
+    load: Load,
+    /// The types that hold its pods.
+    types: FixedBitSet,
+    used: Vec<i64>,
+    ports: Vec<HostPort>,
+    groups: Vec<usize>,
+}
+
+/// The same as a place for a part's pods.
+struct OfAnyType<'f, 's, 'p, 'a> {
+    filling: &'f mut AnyType<'s, 'p, 'a>,
+    part: &'f Part,
+    is_seed: bool,
+    /// The spec that it gets.
+    joined: SpecId,
+    /// What is used then, and the types that hold it.
+    after: (Vec<i64>, FixedBitSet),
+}
+
+impl Place for OfAnyType<'_, '_, '_, '_> {
+    fn by_room(&mut self) -> usize {
+        let AnyType { solver, template, types, used, .. } = &*self.filling;
+        // What does not fit makes no spec.
+        if self.is_seed { ANY } else { most_of(solver, *template, types, used, self.part) }
+    }
+
+    fn by_labels(&mut self) -> usize {
+        let AnyType { solver, demands, load, .. } = &mut *self.filling;
+        let demand = &demands[self.part.demand];
+        let tables = &solver.problem.tables;
+        let class = tables.shapes[demand.shape].class;
+        let joined = solver.specs.join(tables, load.spec, class, demand.variant);
+        joined.map_or(0, |joined| {
+            self.joined = joined;
+            ANY
+        })
+    }
+
+    fn by_types(&mut self, _: usize) -> usize {
+        let AnyType { solver, template, types, used, ports, groups, .. } = &*self.filling;
+        let part = self.part;
+        if part.groups.iter().any(|group| groups.contains(group))
+            || free_ports(&part.ports, ports) == 0
+        {
+            return 0;
+        }
+        let mut narrowed = types.clone();
+        narrowed.intersect_with(&solver.specs[self.joined].types);
+        let all_ports: Vec<_> = ports.iter().chain(&part.ports).cloned().collect();
+        if !part.ports.is_empty() {
+            solver.keep_fitting(&mut narrowed, *template, used, &all_ports);
+        }
+        let mut n = most_of(solver, *template, &narrowed, used, part);
+        if !part.is_sociable() {
+            n = n.min(1);
+        }
+        while n > 0 {
+            let mut more = used.clone();
+            add_times(&mut more, &part.requests, n);
+            let mut fitting = narrowed.clone();
+            solver.keep_fitting(&mut fitting, *template, &more, &all_ports);
+            let lacking = !self.is_seed
+                && solver.is_strict()
+                && solver.lacking_values(self.joined, &fitting).is_some();
+            if !fitting.is_clear() && !lacking {
+                self.after = (more, fitting);
+                break;
+            }
+            n /= 2;
+        }
+        n
+    }
+}
+
 /// Karpenter's load: the largest pods first, as long as any type holds one more.
 pub(super) fn fill_load(
     solver: &mut Solver<'_, '_>,
@@ -240,62 +372,27 @@ pub(super) fn fill_load(
     spec: SpecId,
     allowed: &FixedBitSet,
 ) -> Load {
-    let problem = solver.problem;
     let template = solver.specs[spec].template;
-    let mut load = Load { spec, takes: Vec::new(), value: 0.0 };
-    let mut types = allowed.clone();
-    let mut used = vec![0; problem.tables.columns.len()];
-    let mut ports: Vec<HostPort> = Vec::new();
-    let mut groups: Vec<usize> = Vec::new();
+    let used = vec![0; solver.problem.tables.columns.len()];
+    let load = Load { spec, takes: Vec::new(), value: 0.0 };
+    let (ports, groups) = (Vec::new(), Vec::new());
+    let types = allowed.clone();
+    let mut filling = AnyType { solver, demands, template, load, types, used, ports, groups };
     for (index, part) in parts.iter().enumerate() {
-        let demand = &demands[part.demand];
-        let class = problem.tables.shapes[demand.shape].class;
-        // What does not fit makes no spec.
-        if index > 0 && most_of(solver, template, &types, &used, part) == 0 {
+        let (is_seed, after) = (index == 0, (Vec::new(), FixedBitSet::new()));
+        let filled = &mut filling;
+        let mut place = OfAnyType { filling: filled, part, is_seed, joined: spec, after };
+        let n = room_for(&mut place, part.left);
+        if n == 0 {
             continue;
         }
-        let Ok(joined) = solver.specs.join(&problem.tables, load.spec, class, demand.variant)
-        else {
-            continue;
-        };
-        if part.groups.iter().any(|group| groups.contains(group)) {
-            continue;
-        }
-        let mut narrowed = types.clone();
-        narrowed.intersect_with(&solver.specs[joined].types);
-        let all_ports: Vec<_> = ports.iter().chain(&part.ports).cloned().collect();
-        if !part.ports.is_empty() {
-            if ports_conflict(&part.ports, &ports) {
-                continue;
-            }
-            solver.keep_fitting(&mut narrowed, template, &used, &all_ports);
-        }
-        let mut n = most_of(solver, template, &narrowed, &used, part);
-        if !part.is_sociable() {
-            n = n.min(1);
-        }
-        let mut kept = None;
-        while n > 0 {
-            let mut more = used.clone();
-            add_times(&mut more, &part.requests, n);
-            let mut fitting = narrowed.clone();
-            solver.keep_fitting(&mut fitting, template, &more, &all_ports);
-            let lacking = index > 0
-                && solver.is_strict()
-                && solver.lacking_values(joined, &fitting).is_some();
-            if !fitting.is_clear() && !lacking {
-                kept = Some((more, fitting));
-                break;
-            }
-            n /= 2;
-        }
-        if let Some((more, fitting)) = kept {
-            (load.spec, used, types, ports) = (joined, more, fitting, all_ports);
-            load.takes.push((part.demand, n));
-            groups.extend(&part.groups);
-        }
+        let OfAnyType { joined, after, .. } = place;
+        (filling.load.spec, (filling.used, filling.types)) = (joined, after);
+        filling.load.takes.push((part.demand, n));
+        filling.ports.extend(part.ports.iter().cloned());
+        filling.groups.extend(&part.groups);
     }
-    load
+    filling.load
 }
 
 /// How many pods any of some types still takes.

@@ -13,8 +13,7 @@ use smallvec::SmallVec;
 
 use super::{Bins, Strategy};
 use crate::Cancel;
-use crate::room_index::Query;
-use crate::solver::Solver;
+use crate::solver::{Place, Solver, none_left_out, room_for};
 use crate::tables::shapes::ports_conflict;
 use crate::tables::{add_times, fits, take_times};
 use crate::topology::Mobility;
@@ -71,6 +70,27 @@ struct Relocation<'s, 'p, 'a> {
     bound: Vec<bool>,
     /// By shape, once somebody has asked.
     mobility: Vec<Option<Mobility>>,
+}
+
+/// Another machine to come as a place for a pod that moves.
+struct Elsewhere<'r, 's, 'p, 'a> {
+    relocation: &'r Relocation<'s, 'p, 'a>,
+    to: usize,
+    shape: usize,
+    /// What the type that it aims at has to hold, if it must not grow.
+    requests: Option<&'r [i64]>,
+}
+
+impl Place for Elsewhere<'_, '_, '_, '_> {
+    fn by_room(&mut self) -> usize {
+        let room = self.relocation.bins.room(self.to);
+        usize::from(self.requests.is_none_or(|requests| fits(requests, room)))
+    }
+
+    fn by_hosts(&mut self) -> usize {
+        let solver = &self.relocation.solver;
+        usize::from(solver.counts.suits_host(&solver.problem.topology(), self.shape, self.to))
+    }
 }
 
 /// A pod that has come to a machine.
@@ -254,16 +274,13 @@ impl Relocation<'_, '_, '_> {
 
     /// Whether rules about hosts leave any other machine for a shape.
     fn has_host_elsewhere(&mut self, claim: usize, shape: usize) -> bool {
-        self.ask_others(claim, shape, &Query::default(), |_, to| Some(to)).is_some()
+        self.ask_others(claim, shape, None, |_, to| Some(to)).is_some()
     }
 
     /// Another machine that holds a pod of a shape as it is.
     fn room_elsewhere(&mut self, claim: usize, shape: usize) -> Option<usize> {
         let requests = &self.solver.problem.tables.shapes[shape].requests;
-        let query = self.bins.query(requests);
-        self.ask_others(claim, shape, &query, |this, to| {
-            fits(requests, this.bins.room(to)).then_some(to)
-        })
+        self.ask_others(claim, shape, Some(requests), |_, to| Some(to))
     }
 
     /// Of some other machines the one that gets least dearer by a pod of a shape: by how much,
@@ -272,7 +289,7 @@ impl Relocation<'_, '_, '_> {
         let requests = &self.solver.problem.tables.shapes[shape].requests;
         let mut best: Option<(i64, usize, usize)> = None;
         let mut compared = 0;
-        self.ask_others(claim, shape, &Query::default(), |this, to| {
+        self.ask_others(claim, shape, None, |this, to| {
             let spec = this.solver.claims[to].spec;
             let types = this.solver.with(to, spec, requests, &[], 1);
             if let Some(target) = this.solver.specs[spec].cheapest(&types) {
@@ -287,28 +304,34 @@ impl Relocation<'_, '_, '_> {
         best
     }
 
-    /// Asks one after the other of the machines that a query finds and that rules leave for a pod
-    /// of a shape, until one answers.
+    /// Asks one after the other of the machines that admit a pod of a shape, with requests for which
+    /// they have room as they are, until one answers.
     fn ask_others<T>(
         &mut self,
         claim: usize,
         shape: usize,
-        query: &Query,
+        requests: Option<&[i64]>,
         mut ask: impl FnMut(&Self, usize) -> Option<T>,
     ) -> Option<T> {
         let problem = self.solver.problem;
         let slots = self.slots(claim, shape);
         let closed = self.solver.counts.closed_hosts(&problem.topology(), shape, 0, true);
+        let query = requests.map(|requests| self.bins.query(requests)).unwrap_or_default();
         let mut looks = 0;
         for slot in slots {
             let mut from = 0;
-            while let Some(to) = self.bins.next(query, slot, &closed, from) {
+            loop {
+                let found = self.bins.next(&query, slot, &closed, from);
+                let room =
+                    |to| room_for(&mut Elsewhere { relocation: self, to, shape, requests }, 1);
+                none_left_out(self.bins.passed_over(slot, from, found), room);
+                let Some(to) = found else { break };
                 (from, looks) = (to + 1, looks + 1);
                 if looks > LOOKS {
                     return None;
                 }
                 if to != claim
-                    && self.solver.counts.suits_host(&problem.topology(), shape, to)
+                    && room(to) > 0
                     && let Some(answer) = ask(self, to)
                 {
                     return Some(answer);

@@ -1,28 +1,17 @@
-//! How many pods all rules let on a machine that exists, and which machines they close.
+//! How many pods rules about other domains than hosts let on a machine that exists, and which
+//! machines they leave open.
 
 use fixedbitset::FixedBitSet;
 
 use super::counts::Counts;
-use super::occupants::Host;
-use super::room::passes_unlabelled;
+use super::room::{ANY, passes_unlabelled};
 use super::{Kind, Topology};
 use crate::machine_specs::MachineSpecs;
 
 impl Counts {
-    /// Whether a shape may go on a machine.
-    pub(crate) fn allow_on_machine(
-        &mut self,
-        topology: &Topology<'_, '_>,
-        specs: &mut MachineSpecs,
-        shape: usize,
-        machine: usize,
-    ) -> bool {
-        let (preferences, _) = topology.rules.preferences(shape);
-        self.room_on_machine(topology, specs, shape, preferences, machine) > 0
-    }
-
-    /// How many pods of a shape may go on a machine, of which only so many preferences are dropped.
-    pub(crate) fn room_on_machine(
+    /// How many pods of a shape rules about other domains than hosts let on a machine, with only so
+    /// many of its preferences dropped.
+    pub(crate) fn room_in_domains(
         &mut self,
         topology: &Topology<'_, '_>,
         specs: &mut MachineSpecs,
@@ -30,7 +19,7 @@ impl Counts {
         dropped: usize,
         machine: usize,
     ) -> usize {
-        let mut most = self.room_on_host(topology, shape, dropped, Host::Machine(machine));
+        let mut most = ANY;
         for rule in topology.rules.about_domains(shape, dropped) {
             if most == 0 {
                 break;

@@ -9,6 +9,7 @@
 use fixedbitset::FixedBitSet;
 
 use super::WORK;
+use crate::solver::{Place, room_for};
 use crate::tables::{add_times, fits, take_times};
 
 /// A pod is compared on so many machines that have room for it, as kube-scheduler does it in large
@@ -76,6 +77,22 @@ impl Spot {
     fn left(&self, requests: &[i64]) -> f64 {
         let left = |at: usize| (self.room[at] - requests[at]) as f64 * self.scale[at];
         left(0).min(left(1))
+    }
+}
+
+/// A machine as a place for a pod.
+struct OnSpot<'d> {
+    spot: &'d Spot,
+    row: &'d Row,
+}
+
+impl Place for OnSpot<'_> {
+    fn by_room(&mut self) -> usize {
+        usize::from(fits(&self.row.requests, &self.spot.room))
+    }
+
+    fn by_labels(&mut self) -> usize {
+        usize::from(self.row.takes.contains(self.spot.group))
     }
 }
 
@@ -176,7 +193,7 @@ impl Deal {
         let mut compared: Vec<(f64, usize)> = Vec::new();
         let (mut next, mut looks) = (0, 0);
         for &(_, row) in queue {
-            let Row { requests, takes, .. } = &self.rows[row];
+            let requests = &self.rows[row].requests;
             if full[row] {
                 tell(row, None);
                 continue;
@@ -187,7 +204,7 @@ impl Deal {
                 let at = (next + looked) % spots.len();
                 looked += 1;
                 let spot = &spots[at];
-                if fits(requests, &spot.room) && takes.contains(spot.group) {
+                if room_for(&mut OnSpot { spot, row: &self.rows[row] }, 1) > 0 {
                     compared.push((spot.left(requests), at));
                 }
             }
