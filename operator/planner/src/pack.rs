@@ -475,7 +475,7 @@ fn keep_modest(
 }
 
 /// Under BestEffort the keys whose `minValues` can't be had, with what can.
-pub(crate) fn relax(
+fn relax(
     solver: &Solver<'_, '_>,
     spec: SpecId,
     types: &FixedBitSet,

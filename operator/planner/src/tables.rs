@@ -41,8 +41,8 @@ pub(crate) struct WellKnownKeys {
     pub(crate) capacity_type: Key,
     pub(crate) instance_type: Key,
     pub(crate) hostname: Key,
-    pub(crate) registered: Key,
-    pub(crate) initialized: Key,
+    registered: Key,
+    initialized: Key,
 }
 
 /// The tables of a snapshot, with the policy.

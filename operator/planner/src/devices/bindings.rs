@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::snapshot::{AttributeBinding, TemplateDevice};
 
 /// Driver, pool, device.
-pub(super) type Name<'a> = (&'a str, &'a str, &'a str);
+type Name<'a> = (&'a str, &'a str, &'a str);
 
 /// The groups of a device: attribute, and a number that devices share which agree in it. Sorted by
 /// attribute.

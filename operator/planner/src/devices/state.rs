@@ -14,7 +14,7 @@ use crate::tables::{Tables, machine_meets};
 
 /// A machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Spot {
+pub(super) enum Spot {
     /// Existing: index into [`crate::Snapshot::nodes`].
     Machine(usize),
     /// Planned: index into [`crate::solver::Solver::claims`].
@@ -28,7 +28,7 @@ pub(crate) struct State {
     /// Taken by claims whose pods move.
     pub(super) freed: Usage,
     /// Taken of the devices that a machine will have, by profile.
-    pub(super) on_machines: FxHashMap<(Spot, u32), Usage>,
+    on_machines: FxHashMap<(Spot, u32), Usage>,
     pub(super) seats: FxHashMap<u32, Seat>,
     /// Pods that move.
     leaving: FxHashSet<usize>,

@@ -51,7 +51,7 @@ impl Node {
     }
 
     /// What it saves per what it costs to move its pods.
-    pub(super) fn savings_ratio(&self) -> f64 {
+    fn savings_ratio(&self) -> f64 {
         self.price.unwrap_or_default().as_usd() / self.cost
     }
 }

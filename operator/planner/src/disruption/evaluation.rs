@@ -13,7 +13,7 @@ use crate::plan::StayReason;
 const BLOCK: usize = 1024;
 
 /// By candidate: how it could go, or why it has to stay; `None` for those that were not looked at.
-pub(super) type Evaluations = Vec<Option<Result<Aim, StayReason>>>;
+type Evaluations = Vec<Option<Result<Aim, StayReason>>>;
 
 /// Evaluates candidates, each as if nothing else happened. The first one is always looked at.
 pub(super) fn evaluate(pass: &Pass<'_, '_>, nodes: &[&Node], cancel: &dyn Cancel) -> Evaluations {

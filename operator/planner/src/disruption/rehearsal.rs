@@ -69,7 +69,7 @@ pub fn size_class(requests: &Resources) -> u32 {
 
 /// One step of a consolidation: nodes that go together.
 #[derive(Debug)]
-pub(super) struct Act<'n> {
+struct Act<'n> {
     nodes: Vec<&'n Node>,
     aim: Aim,
     /// How many pods have been evicted after it, and how many machines have come.

@@ -28,14 +28,14 @@ pub(super) struct Moves {
 /// How to look for places.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Search {
-    pub(super) strategy: Strategy,
+    strategy: Strategy,
     /// Whether nodes whose pods have only just settled are left alone.
-    pub(super) guard: bool,
+    guard: bool,
     /// The most that a new machine may cost, this price excluded; 0 allows none, and then the
     /// places have to be on machines that exist.
-    pub(super) below: Option<i64>,
+    below: Option<i64>,
     /// Whether pods that must not be evicted now get places, too.
-    pub(super) held: bool,
+    held: bool,
 }
 
 impl Search {

@@ -175,7 +175,7 @@ impl Deal {
     }
 
     /// The items that the group's pods may be.
-    pub(crate) fn items(&self) -> impl Iterator<Item = usize> {
+    pub(super) fn items(&self) -> impl Iterator<Item = usize> {
         self.zones.iter().filter_map(|zone| match zone {
             Zone::Item(item) => Some(*item),
             _ => None,
@@ -241,7 +241,7 @@ impl Deals {
         Self { list, is_dealt }
     }
 
-    pub(crate) fn iter(&self) -> std::slice::Iter<'_, Deal> {
+    pub(super) fn iter(&self) -> std::slice::Iter<'_, Deal> {
         self.list.iter()
     }
 

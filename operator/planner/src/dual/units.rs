@@ -8,7 +8,7 @@ pub(crate) struct Units {
     pub(crate) worth: [f64; 2],
     /// Pods that cost there what they are worth; together they fill the machine. One alone where
     /// the other resource is worth nothing.
-    pub(crate) tight: [Option<usize>; 2],
+    tight: [Option<usize>; 2],
 }
 
 /// A pod as a line: what it takes of the machine, and its value.
@@ -71,7 +71,7 @@ impl Units {
     }
 
     /// How many of the tight pods fill the machine.
-    pub(crate) fn load(
+    pub(super) fn load(
         &self,
         room: [f64; 2],
         requests: &[[f64; 2]],
@@ -98,7 +98,7 @@ impl Units {
     }
 
     /// The share of a price that the processors get.
-    pub(crate) fn split(&self) -> f64 {
+    pub(super) fn split(&self) -> f64 {
         let [cpu, memory] = self.worth;
         let all = cpu + memory;
         if all > 0.0 { (cpu / all).clamp(0.0, 1.0) } else { 0.5 }

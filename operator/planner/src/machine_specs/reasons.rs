@@ -81,7 +81,7 @@ fn missing(tables: &Tables<'_>, requests: &[i64], room: &[i64]) -> BTreeMap<Stri
 
 /// Why none of some types of a template can be launched: none meets the requirements, or none that
 /// does has an available offering.
-pub(crate) fn no_type(
+pub(super) fn no_type(
     tables: &Tables<'_>,
     template: usize,
     requirements: &Requirements,

@@ -56,7 +56,7 @@ impl Bins {
     }
 
     /// Adds the claims that came since.
-    pub(crate) fn sync(&mut self, solver: &Solver<'_, '_>) {
+    pub(super) fn sync(&mut self, solver: &Solver<'_, '_>) {
         for claim in self.slots.len()..solver.claims.len() {
             let row = self.row(solver, claim);
             self.room_index.insert(claim, &row);
@@ -68,7 +68,7 @@ impl Bins {
     }
 
     /// Notes that a claim has changed.
-    pub(crate) fn refresh(&mut self, solver: &Solver<'_, '_>, claim: usize) {
+    pub(super) fn refresh(&mut self, solver: &Solver<'_, '_>, claim: usize) {
         let row = self.row(solver, claim);
         let known = &mut self.rows[claim * self.width..(claim + 1) * self.width];
         self.room_index.update(claim, known, &row);
@@ -117,12 +117,12 @@ impl Bins {
     }
 
     /// How many specs there are; they keep their number.
-    pub(crate) fn n_specs(&self) -> usize {
+    pub(super) fn n_specs(&self) -> usize {
         self.specs.len()
     }
 
     /// A spec by its number.
-    pub(crate) fn spec(&self, slot: usize) -> SpecId {
+    pub(super) fn spec(&self, slot: usize) -> SpecId {
         self.specs[slot].spec
     }
 
@@ -132,22 +132,22 @@ impl Bins {
     }
 
     /// The specs with claims, by their numbers.
-    pub(crate) fn live(&self) -> impl Iterator<Item = usize> {
+    pub(super) fn live(&self) -> impl Iterator<Item = usize> {
         self.live.ones()
     }
 
     /// What a claim still holds.
-    pub(crate) fn room(&self, claim: usize) -> &[i64] {
+    pub(super) fn room(&self, claim: usize) -> &[i64] {
         &self.rows[claim * self.width..(claim + 1) * self.width]
     }
 
     /// What selects the claims that may hold a request.
-    pub(crate) fn query(&self, request: &[i64]) -> Query {
+    pub(super) fn query(&self, request: &[i64]) -> Query {
         self.room_index.query(request)
     }
 
     /// The next claim of a spec that may hold a request and is not closed.
-    pub(crate) fn next(
+    pub(super) fn next(
         &self,
         query: &Query,
         slot: usize,

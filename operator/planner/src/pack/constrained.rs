@@ -76,7 +76,7 @@ impl Placing {
     }
 
     /// Puts pods on a machine to come. Returns whether it did.
-    pub(crate) fn on_claim(
+    pub(super) fn on_claim(
         &mut self,
         solver: &mut Solver<'_, '_>,
         bins: &mut Bins,

@@ -33,7 +33,7 @@ impl Share {
 pub(crate) struct Breaker<'a> {
     pools: BTreeMap<&'a str, Share>,
     /// Of all Nodes, those without a pool included.
-    pub(crate) cluster: Share,
+    pub(super) cluster: Share,
 }
 
 impl<'a> Breaker<'a> {

@@ -25,7 +25,7 @@ impl Solver<'_, '_> {
     }
 
     /// The spec of a template with one pod of a demand on it.
-    pub(crate) fn opens(&mut self, demand: &Demand, template: usize) -> Option<SpecId> {
+    pub(super) fn opens(&mut self, demand: &Demand, template: usize) -> Option<SpecId> {
         let problem = self.problem;
         let shape = &problem.tables.shapes[demand.shape];
         // What is too large for every type needs no look at labels.

@@ -24,7 +24,7 @@ struct Listed {
 }
 
 impl ByValue {
-    pub(crate) fn new<'r>(templates: impl Iterator<Item = &'r Requirements>) -> Self {
+    pub(super) fn new<'r>(templates: impl Iterator<Item = &'r Requirements>) -> Self {
         let mut found = Self::default();
         for (template, requirements) in templates.enumerate() {
             found.templates += 1;

@@ -65,12 +65,12 @@ impl Columns {
     }
 
     /// The columns that count volumes, each with its CSI driver.
-    pub(crate) fn drivers(&self) -> impl Iterator<Item = (usize, &str)> {
+    pub(super) fn drivers(&self) -> impl Iterator<Item = (usize, &str)> {
         (self.volumes..).zip(self.drivers.iter().map(String::as_str))
     }
 
     /// The requests of a pod of a shape. A shared volume counts as if the pod were its only user.
-    pub(crate) fn row_of(&self, shape: &PodShape) -> Vec<i64> {
+    pub(super) fn row_of(&self, shape: &PodShape) -> Vec<i64> {
         let mut row = self.row(&shape.requests);
         for (column, driver) in self.drivers() {
             let own = shape.volumes.get(driver).copied().map_or(0, i64::from);
@@ -95,7 +95,7 @@ impl Columns {
     }
 
     /// Amounts as a row.
-    pub(crate) fn row(&self, amounts: &Resources) -> Vec<i64> {
+    pub(super) fn row(&self, amounts: &Resources) -> Vec<i64> {
         let mut row = Vec::with_capacity(self.len());
         self.extend_row(amounts, &mut row);
         row

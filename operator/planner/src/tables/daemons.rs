@@ -18,7 +18,7 @@ use crate::snapshot::{NodePhase, Snapshot};
 
 /// The DaemonSets of a snapshot.
 #[derive(Debug)]
-pub(crate) struct Daemons {
+pub(super) struct Daemons {
     list: Vec<Daemon>,
 }
 
@@ -54,7 +54,7 @@ struct Group {
 
 impl Overheads {
     /// Requests of the daemons of a type.
-    pub(crate) fn of(&self, kind: usize) -> &[i64] {
+    pub(super) fn of(&self, kind: usize) -> &[i64] {
         &self.groups[self.of_type[kind] as usize].requests
     }
 
@@ -83,7 +83,7 @@ impl Overheads {
 }
 
 impl Daemons {
-    pub(crate) fn new(snapshot: &Snapshot, columns: &Columns, symbols: &mut Symbols) -> Self {
+    pub(super) fn new(snapshot: &Snapshot, columns: &Columns, symbols: &mut Symbols) -> Self {
         let list = snapshot
             .daemon_sets
             .iter()
@@ -100,7 +100,7 @@ impl Daemons {
     }
 
     /// The daemons of machines that a NodePool launches.
-    pub(crate) fn overheads(
+    pub(super) fn overheads(
         &self,
         tables: &Tables<'_>,
         template: &Requirements,
@@ -154,12 +154,12 @@ impl Daemons {
     }
 
     /// What they ask of machines.
-    pub(crate) fn terms(&self) -> impl Iterator<Item = &Requirements> {
+    pub(super) fn terms(&self) -> impl Iterator<Item = &Requirements> {
         self.list.iter().flat_map(|daemon| &daemon.terms)
     }
 
     /// Subtracts the requests of daemons that are still to start from a machine's row.
-    pub(crate) fn take_to_come(&self, tables: &Tables<'_>, machine: usize, row: &mut [i64]) {
+    pub(super) fn take_to_come(&self, tables: &Tables<'_>, machine: usize, row: &mut [i64]) {
         let pending = tables.snapshot.nodes[machine].phase == NodePhase::Pending;
         if pending || !self.list.is_empty() {
             take_times(row, &self.still_to_come(tables, machine), 1);
@@ -167,7 +167,7 @@ impl Daemons {
     }
 
     /// Requests of daemons that are still to start on an existing machine, at least zero.
-    pub(crate) fn still_to_come(&self, tables: &Tables<'_>, machine: usize) -> Vec<i64> {
+    pub(super) fn still_to_come(&self, tables: &Tables<'_>, machine: usize) -> Vec<i64> {
         let node = &tables.snapshot.nodes[machine];
         if node.phase == NodePhase::Pending {
             return Self::of_pending(tables, machine);
@@ -190,7 +190,7 @@ impl Daemons {
     }
 
     /// Reserves the host ports of daemons that are still to start.
-    pub(crate) fn reserve_ports(
+    pub(super) fn reserve_ports(
         &self,
         tables: &Tables<'_>,
         machine: usize,

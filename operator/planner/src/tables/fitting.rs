@@ -24,7 +24,7 @@ struct Ladder {
 
 impl Fitting {
     /// From rows of `width` amounts, one per type, for the types of a set.
-    pub(crate) fn new(types: &FixedBitSet, rows: &[i64], width: usize) -> Self {
+    pub(super) fn new(types: &FixedBitSet, rows: &[i64], width: usize) -> Self {
         let columns =
             (0..width).map(|column| Ladder::new(types, |kind| rows[kind * width + column]));
         Self { columns: columns.collect() }

@@ -36,7 +36,7 @@ pub(crate) struct Machines {
 
 impl Machines {
     /// With the labels that something asks for.
-    pub(crate) fn new(snapshot: &Snapshot, asked: &BTreeSet<Key>, symbols: &mut Symbols) -> Self {
+    pub(super) fn new(snapshot: &Snapshot, asked: &BTreeSet<Key>, symbols: &mut Symbols) -> Self {
         let mut machines = Self { labels: labels(snapshot, asked, symbols), ..Self::default() };
         for (index, node) in snapshot.nodes.iter().enumerate() {
             if !node.requirements.is_empty() {
@@ -160,10 +160,10 @@ impl std::ops::Index<usize> for PodsOn {
 
 /// The result of one scan of all pods.
 #[derive(Debug, Default)]
-pub(crate) struct PodScan {
-    pub(crate) on: PodsOn,
+pub(super) struct PodScan {
+    pub(super) on: PodsOn,
     /// Pods that may need a place: pending ones, and pods on machines that are being removed.
-    pub(crate) restless: Vec<usize>,
+    pub(super) restless: Vec<usize>,
     /// By machine and column: what bound pods use.
     pub(super) used: Vec<i64>,
 }

@@ -52,7 +52,7 @@ pub(crate) struct Class {
 }
 
 /// Compiles the shapes of a snapshot.
-pub(crate) fn compile(
+pub(super) fn compile(
     snapshot: &Snapshot,
     policy: &Policy,
     columns: &Columns,
@@ -118,7 +118,7 @@ pub(super) fn terms(shape: &PodShape, symbols: &mut Symbols) -> Vec<Requirements
 }
 
 /// Host ports with the address that Kubernetes assumes.
-pub(crate) fn host_ports(shape: &PodShape) -> Vec<HostPort> {
+pub(super) fn host_ports(shape: &PodShape) -> Vec<HostPort> {
     shape
         .host_ports
         .iter()
@@ -208,7 +208,7 @@ fn problem_of(
 
 /// Whether a key lies in Karpenter's own domain or in that of a provider's NodeClass, or is the
 /// host name.
-pub(crate) fn is_restricted(key: &str, snapshot: &Snapshot) -> bool {
+pub(super) fn is_restricted(key: &str, snapshot: &Snapshot) -> bool {
     if key == label::HOSTNAME {
         return true;
     }

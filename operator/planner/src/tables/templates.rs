@@ -53,7 +53,7 @@ pub(crate) struct Kit {
 
 /// The kits of a snapshot: by catalog, what is asked of its types, and daemons. `None` where no
 /// type is left.
-pub(crate) type Kits = FxHashMap<(usize, Requirements, Overheads), Option<Arc<Kit>>>;
+pub(super) type Kits = FxHashMap<(usize, Requirements, Overheads), Option<Arc<Kit>>>;
 
 /// The requirements of every NodePool that could launch, the heaviest pool first, or why it can't.
 pub(super) fn required(
@@ -87,7 +87,7 @@ pub(super) fn required(
 }
 
 impl Template {
-    pub(crate) fn new(
+    pub(super) fn new(
         tables: &Tables<'_>,
         pool: usize,
         requirements: Requirements,

@@ -37,7 +37,7 @@ pub(crate) struct TypeTable {
 }
 
 impl TypeTable {
-    pub(crate) fn new(catalog: &Catalog, columns: &Columns, symbols: &mut Symbols) -> Self {
+    pub(super) fn new(catalog: &Catalog, columns: &Columns, symbols: &mut Symbols) -> Self {
         let mut markets: IndexSet<Market, FxBuildHasher> = IndexSet::default();
         let mut table = Self {
             names: Vec::new(),
@@ -134,7 +134,7 @@ impl TypeTable {
     }
 
     /// Allocatable of the type.
-    pub(crate) fn allocatable(&self, kind: usize) -> &[i64] {
+    pub(super) fn allocatable(&self, kind: usize) -> &[i64] {
         &self.allocatable[kind * self.width..(kind + 1) * self.width]
     }
 

@@ -131,7 +131,7 @@ impl Variants {
     }
 
     /// The labels that the alternatives refer to, possibly with duplicates.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = Key> {
+    pub(super) fn keys(&self) -> impl Iterator<Item = Key> {
         let parts = self.terms.iter().chain(&self.preferences).chain(&self.volumes);
         parts.chain([&self.selector]).flat_map(|part| part.iter().map(|(key, _)| key))
     }

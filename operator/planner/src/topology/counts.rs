@@ -17,7 +17,7 @@ use crate::snapshot::Placement;
 
 /// Pods that were counted.
 #[derive(Clone, Debug)]
-pub(super) enum Change {
+enum Change {
     /// Of one shape, in a domain that is a value: for the groups of a family that select it.
     Selected { shape: usize, family: usize, domain: Value, by: i32 },
     /// The same for those of some groups that are about a topology key.
@@ -60,9 +60,9 @@ pub(crate) struct Counts {
     /// By shape that matters there: pods on hosts of both kinds.
     pub(super) on_hosts: Vec<u32>,
     /// What was counted since it may have to be taken back.
-    pub(super) journal: Option<Vec<Change>>,
+    journal: Option<Vec<Change>>,
     /// Of no meaning between two changes.
-    pub(super) scratch: FixedBitSet,
+    scratch: FixedBitSet,
 }
 
 impl Counts {
@@ -195,7 +195,7 @@ impl Counts {
         }
     }
 
-    pub(super) fn count(&mut self, rules: &Rules, change: Change) {
+    fn count(&mut self, rules: &Rules, change: Change) {
         self.apply(rules, &change);
         if let Some(journal) = &mut self.journal {
             journal.push(change);

@@ -76,7 +76,7 @@ pub(super) fn leave_out(
 ///
 /// Pods that run, wait, and are virtual all count. Spread also asks for nodes that have the
 /// topology key, so that all have to have it.
-pub(super) fn idle(
+fn idle(
     snapshot: &Snapshot,
     groups: &[Draft],
     required: &[Vec<usize>],
