@@ -183,7 +183,7 @@ fn things_are_counted_by_the_functions_that_know_their_singular() {
                 let (file, part) = fine.split_once(": ").expect("a file and a part");
                 name == file && line.contains(part)
             };
-            if !fine.iter().any(|it| is_fine(it)) {
+            if !fine.iter().any(is_fine) {
                 wrong.push(format!("{name}:{number}: {}", line.trim()));
             }
         }
