@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use tenon_structure::Modules;
 
 /// Which section of the page lists the modules of which crate, and the crate's folder.
-const LISTED: [(&str, &str, &str); 6] = [
+const LISTED: [(&str, &str, &str); 7] = [
     ("Installer", "tenon-installer-core", "installer/core"),
     ("Installer", "tenon-checks", "installer/checks"),
     ("Installer", "tenon", "installer"),
+    ("Planner", "tenon-planner", "operator/planner"),
     ("Operator", "tenon-operator", "operator"),
     ("Tests", "tenon-aws-double", "tests/aws-double"),
     ("Tests", "tenon-bed", "tests/bed"),
