@@ -61,20 +61,21 @@ impl Element {
         loop {
             match reader.read_event().map_err(|error| fail(error.to_string()))? {
                 Event::Start(start) => {
-                    let name = String::from_utf8_lossy(start.local_name().as_ref()).into_owned();
-                    let namespace =
-                        start.try_get_attribute("xmlns").ok().flatten().map(|attribute| {
-                            String::from_utf8_lossy(&attribute.value).into_owned()
-                        });
+                    let name = start.local_name().as_ref().to_owned();
+                    let namespace = start
+                        .try_get_attribute("xmlns")
+                        .ok()
+                        .flatten()
+                        .map(|attribute| attribute.value.into_owned());
                     open.push(Self { name, namespace, ..Self::default() });
                 }
                 Event::Text(text) => {
-                    if let (Some(element), Ok(text)) = (open.last_mut(), text.decode()) {
+                    if let Some(element) = open.last_mut() {
                         element.text.push_str(&text);
                     }
                 }
                 Event::CData(text) => {
-                    if let (Some(element), Ok(text)) = (open.last_mut(), text.decode()) {
+                    if let Some(element) = open.last_mut() {
                         element.text.push_str(&text);
                     }
                 }
@@ -82,8 +83,8 @@ impl Element {
                     if let Some(element) = open.last_mut() {
                         if let Ok(Some(character)) = reference.resolve_char_ref() {
                             element.text.push(character);
-                        } else if let Ok(name) = reference.decode()
-                            && let Some(text) = quick_xml::escape::resolve_predefined_entity(&name)
+                        } else if let Some(text) =
+                            quick_xml::escape::resolve_predefined_entity(&reference)
                         {
                             element.text.push_str(text);
                         }
