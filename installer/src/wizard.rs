@@ -69,7 +69,7 @@ async fn walk(
                     answered.push(at);
                     at += 1;
                 }
-                Err(problem) => ask.say(&problem),
+                Err(error) => ask.say(&error.to_string()),
             },
         }
     }

@@ -301,10 +301,13 @@ impl Settings {
         let defaults = defaults(&config, &source.directory, &mut problems);
         let values = match config.values() {
             Ok(values) => values,
-            Err(message) => {
+            Err(error) => {
                 // Said with its field already, if it is of the wrong type.
                 if !problems.iter().any(|known| known.path.starts_with("deploy.values.")) {
-                    problems.push(Problem::of_value("deploy.values", without_types(&message)));
+                    problems.push(Problem::of_value(
+                        "deploy.values",
+                        without_types(&error.to_string()),
+                    ));
                 }
                 Values::default()
             }

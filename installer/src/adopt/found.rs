@@ -199,19 +199,24 @@ pub(crate) async fn operators(cluster: &Cluster) -> Result<Vec<Operator>, KubeEr
     Ok(all.iter().filter_map(|one| Operator::of(Object::new(one).body)).collect())
 }
 
+/// Why there is no Deployment that can be taken over.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoOperator {
+    /// Karpenter is not there.
+    #[error("there is no Karpenter in this cluster: use `tenon install` for a new installation")]
+    Missing,
+    /// It is not clear which one works.
+    #[error("there are several Deployments of Karpenter: {0}; remove the unused ones")]
+    Several(String),
+}
+
 /// Karpenter's Deployment, or why none can be taken over.
-pub(crate) async fn operator(cluster: &Cluster) -> Result<Result<Operator, String>, Failure> {
+pub(crate) async fn operator(cluster: &Cluster) -> Result<Result<Operator, NoOperator>, Failure> {
     let mut found = operators(cluster).await?;
     Ok(match found.len() {
         1 => Ok(found.remove(0).with_sources(cluster).await?),
-        0 => {
-            Err("there is no Karpenter in this cluster: use `tenon install` for a new installation"
-                .to_owned())
-        }
-        _ => Err(format!(
-            "there are several Deployments of Karpenter: {}; remove the unused ones",
-            names(&found)
-        )),
+        0 => Err(NoOperator::Missing),
+        _ => Err(NoOperator::Several(names(&found))),
     })
 }
 

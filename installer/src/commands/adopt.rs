@@ -156,7 +156,7 @@ async fn look(
 ) -> Result<(Session, Found), ExpectedError> {
     let (aws, cluster) = (connection.aws(), connection.cluster());
     let operator = found::operator(cluster).await.map_err(observe_failed)?;
-    let operator = operator.map_err(|reason| unfit(args, vec![reason]))?;
+    let operator = operator.map_err(|reason| unfit(args, vec![reason.to_string()]))?;
     let name = connection.settings().cluster.clone();
     let reasons = unsuited(&operator, &name);
     if !reasons.is_empty() {
@@ -176,7 +176,7 @@ async fn look_again(mut session: Session) -> Result<(Session, Found), ExpectedEr
     let (aws, cluster) = (&session.aws, &session.target.cluster);
     let moved = |reasons: Vec<String>| ExpectedError::Moved(Moved { changes: reasons });
     let operator = found::operator(cluster).await.map_err(observe_failed)?;
-    let operator = operator.map_err(|reason| moved(vec![reason]))?;
+    let operator = operator.map_err(|reason| moved(vec![reason.to_string()]))?;
     let found = found::read(aws, cluster, &session.settings.cluster, operator).await;
     let found = found.map_err(observe_failed)?.map_err(moved)?;
     Ok((session, found))

@@ -2,6 +2,7 @@
 
 use tenon_installer_core::cleanup::Cleanup;
 use tenon_installer_core::kubernetes::crds::compatibility;
+use tenon_installer_core::settings::config::ValuesError;
 use tenon_installer_core::settings::problem::Problem;
 use tenon_installer_core::settings::{Settings, SettingsError};
 
@@ -85,11 +86,12 @@ fn at_version(mut settings: Settings, to: &Version) -> Result<Settings, Expected
         ));
     }
     settings.config.deploy.version = None;
-    let plain = settings.config.values().map_err(&refuse)?.controller.image.tag;
+    let unlike = |error: ValuesError| refuse(error.to_string());
+    let plain = settings.config.values().map_err(&unlike)?.controller.image.tag;
     if *to != Version::own() || !plain.is_empty() {
         settings.config.deploy.version = Some(to.to_string());
     }
-    settings.values = settings.config.values().map_err(refuse)?;
+    settings.values = settings.config.values().map_err(unlike)?;
     Ok(settings)
 }
 

@@ -201,11 +201,11 @@ impl Step {
         answer: &str,
         config: &mut Config,
         known: &Known,
-    ) -> Result<(), String> {
+    ) -> Result<(), AnswerError> {
         match self {
             Self::Cluster | Self::Region => {
                 let value = Some(answer.to_owned()).filter(|text| !text.is_empty());
-                let value = value.ok_or("Please enter a value: it can't be detected.")?;
+                let value = value.ok_or(AnswerError::Empty)?;
                 let slot = match self {
                     Self::Cluster => &mut config.cluster.name,
                     _ => &mut config.cluster.region,
@@ -213,7 +213,7 @@ impl Step {
                 *slot = Some(value);
                 let path = if self == Self::Cluster { "cluster.name" } else { "cluster.region" };
                 if let Some((_, problem)) = config.check().into_iter().find(|(at, _)| at == path) {
-                    return Err(problem);
+                    return Err(AnswerError::Refused(problem));
                 }
             }
             Self::Agent => config.identity.install_agent = Some(yes(answer)?),
@@ -245,7 +245,7 @@ impl Step {
             }
             Self::CpuLimit => {
                 let cores = answer.parse().ok().filter(|cores| *cores > 0);
-                let cores = cores.ok_or_else(|| format!("{answer} is not a number of cores."))?;
+                let cores = cores.ok_or_else(|| AnswerError::NotCores(answer.to_owned()))?;
                 config.defaults.cpu_limit = Some(cores);
             }
         }
@@ -265,24 +265,55 @@ fn numbers<T>(choices: &[T], is_chosen: impl Fn(&T) -> bool) -> Option<String> {
     (!chosen.is_empty()).then(|| chosen.join(","))
 }
 
-fn yes(answer: &str) -> Result<bool, String> {
+/// What is wrong with an answer, as the person who gave it reads it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum AnswerError {
+    /// Nothing was entered, and there is no default.
+    #[error("Please enter a value: it can't be detected.")]
+    Empty,
+    /// The settings don't allow it.
+    #[error("{0}")]
+    Refused(String),
+    /// It is no answer to a question of yes or no.
+    #[error("{0} is neither yes nor no.")]
+    NeitherYesNorNo(String),
+    /// One choice was asked for.
+    #[error("Please choose one.")]
+    NotOne,
+    /// One choice or more were asked for.
+    #[error("Please choose at least one.")]
+    NoChoice,
+    /// No choice has this number.
+    #[error("{answer} is not a number from 1 to {choices}.")]
+    NotAChoice {
+        /// A word of the answer.
+        answer: String,
+        /// How many choices there are.
+        choices: usize,
+    },
+    /// A limit of CPU cores was asked for.
+    #[error("{0} is not a number of cores.")]
+    NotCores(String),
+}
+
+fn yes(answer: &str) -> Result<bool, AnswerError> {
     match answer.to_lowercase().as_str() {
         "y" | "yes" => Ok(true),
         "n" | "no" => Ok(false),
-        other => Err(format!("{other} is neither yes nor no.")),
+        other => Err(AnswerError::NeitherYesNorNo(other.to_owned())),
     }
 }
 
 /// The index of a choice.
-fn one(answer: &str, n: usize) -> Result<usize, String> {
+fn one(answer: &str, n: usize) -> Result<usize, AnswerError> {
     match many(answer, n)?.as_slice() {
         [one] => Ok(*one),
-        _ => Err("Please choose one.".to_owned()),
+        _ => Err(AnswerError::NotOne),
     }
 }
 
 /// The indices of choices, in order and once each.
-fn many(answer: &str, n: usize) -> Result<Vec<usize>, String> {
+fn many(answer: &str, n: usize) -> Result<Vec<usize>, AnswerError> {
     if answer.eq_ignore_ascii_case("all") {
         return Ok((0..n).collect());
     }
@@ -290,10 +321,10 @@ fn many(answer: &str, n: usize) -> Result<Vec<usize>, String> {
     let mut chosen = words
         .map(|word| match word.parse::<usize>() {
             Ok(number) if (1..=n).contains(&number) => Ok(number - 1),
-            _ => Err(format!("{word} is not a number from 1 to {n}.")),
+            _ => Err(AnswerError::NotAChoice { answer: word.to_owned(), choices: n }),
         })
         .collect::<Result<Vec<_>, _>>()?;
     chosen.sort_unstable();
     chosen.dedup();
-    if chosen.is_empty() { Err("Please choose at least one.".to_owned()) } else { Ok(chosen) }
+    if chosen.is_empty() { Err(AnswerError::NoChoice) } else { Ok(chosen) }
 }

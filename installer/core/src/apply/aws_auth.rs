@@ -1,5 +1,7 @@
 //! Steps on the ConfigMap `aws-auth`: each writes only to what it has just read, and starts over when somebody was faster.
 
+use std::fmt::Display;
+
 use kube::api::PropagationPolicy;
 
 use super::{Context, wait};
@@ -10,8 +12,9 @@ use crate::kubernetes::client::KubeError;
 /// How often somebody else may be faster.
 const TRIES: usize = 20;
 
-fn broken(why: String) -> Failure {
-    Failure::Refused { what: "ConfigMap kube-system/aws-auth".to_owned(), why }
+fn broken(why: impl Display) -> Failure {
+    let what = "ConfigMap kube-system/aws-auth".to_owned();
+    Failure::Refused { what, why: why.to_string() }
 }
 
 /// Whether to look again, or what to make of an error.
@@ -39,7 +42,7 @@ pub(super) async fn map(context: &Context, mapping: &Mapping) -> Result<(), Fail
             return Ok(());
         }
     }
-    Err(broken("it is written to all the time".to_owned()))
+    Err(broken("it is written to all the time"))
 }
 
 /// Takes out what we put in, and leaves the rest as it is.
@@ -63,5 +66,5 @@ pub async fn unmap(context: &Context) -> Result<(), Failure> {
             return Ok(());
         }
     }
-    Err(broken("it is written to all the time".to_owned()))
+    Err(broken("it is written to all the time"))
 }

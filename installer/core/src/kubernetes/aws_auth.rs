@@ -71,6 +71,26 @@ struct Note {
     created: bool,
 }
 
+/// Why `mapRoles` is not changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AwsAuthError {
+    /// Nobody can read it.
+    #[error("mapRoles is not YAML: {0}")]
+    NotYaml(String),
+    /// It is YAML of another kind.
+    #[error("mapRoles is not a list of roles")]
+    NotRoles,
+    /// The role is in it with groups that don't let nodes in, and not by us.
+    #[error("{0} is mapped to other groups")]
+    OtherGroups(String),
+    /// The new text can't be made.
+    #[error("mapRoles can't be written: {0}")]
+    Unwritable(String),
+    /// Read again, the new text says something else than it should.
+    #[error("mapRoles does not round-trip, so it is not changed")]
+    Lossy,
+}
+
 /// How the ConfigMap stands to a mapping.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
@@ -82,8 +102,8 @@ pub enum State {
     Foreign,
     /// It is in it, and does not let nodes in.
     Useless,
-    /// It can't be read, so it must not be written; why.
-    Broken(String),
+    /// It can't be read, so it must not be written.
+    Broken(AwsAuthError),
 }
 
 /// Where the ConfigMap is.
@@ -107,17 +127,17 @@ fn note(live: &Value) -> Option<Note> {
 }
 
 /// The list, which may be empty or absent.
-fn parse(text: Option<&str>) -> Result<Vec<Value>, String> {
+fn parse(text: Option<&str>) -> Result<Vec<Value>, AwsAuthError> {
     let text = text.unwrap_or_default();
     if text.trim().is_empty() {
         return Ok(Vec::new());
     }
     let parsed: Value =
-        serde_saphyr::from_str(text).map_err(|error| format!("mapRoles is not YAML: {error}"))?;
+        serde_saphyr::from_str(text).map_err(|error| AwsAuthError::NotYaml(error.to_string()))?;
     match parsed {
         Value::Null => Ok(Vec::new()),
         Value::Array(list) if list.iter().all(Value::is_object) => Ok(list),
-        _ => Err("mapRoles is not a list of roles".to_owned()),
+        _ => Err(AwsAuthError::NotRoles),
     }
 }
 
@@ -153,13 +173,11 @@ pub fn with(
     live: Option<&Value>,
     mapping: &Mapping,
     install_id: &str,
-) -> Result<Option<Value>, String> {
+) -> Result<Option<Value>, AwsAuthError> {
     match state(live, mapping, install_id) {
         State::Missing => {}
         State::Ours | State::Foreign => return Ok(None),
-        State::Useless => {
-            return Err(format!("{} is mapped to other groups", mapping.role_arn));
-        }
+        State::Useless => return Err(AwsAuthError::OtherGroups(mapping.role_arn.clone())),
         State::Broken(why) => return Err(why),
     }
     let before = live.and_then(text);
@@ -202,7 +220,7 @@ pub enum Removal {
 }
 
 /// What removes the mapping that an installation added.
-pub fn without(live: Option<&Value>, install_id: &str) -> Result<Removal, String> {
+pub fn without(live: Option<&Value>, install_id: &str) -> Result<Removal, AwsAuthError> {
     let Some((live, note)) = live.and_then(|live| Some((live, note(live)?))) else {
         return Ok(Removal::Nothing);
     };
@@ -237,7 +255,7 @@ fn patch(live: &Value, note: &Value, map_roles: &Value) -> Value {
     })
 }
 
-fn appended(before: Option<&str>, mapping: &Mapping) -> Result<String, String> {
+fn appended(before: Option<&str>, mapping: &Mapping) -> Result<String, AwsAuthError> {
     let mut wanted = parse(before)?;
     wanted.push(mapping.element());
     let head = before.unwrap_or_default();
@@ -250,7 +268,7 @@ fn appended(before: Option<&str>, mapping: &Mapping) -> Result<String, String> {
     checked(text, &wanted)
 }
 
-fn cut(text: &str, role_arn: &str, rest: &[Value]) -> Result<String, String> {
+fn cut(text: &str, role_arn: &str, rest: &[Value]) -> Result<String, AwsAuthError> {
     let block = Mapping { role_arn: role_arn.to_owned(), ..Mapping::of_nodes(role_arn) };
     let without = [0, 2, 4].into_iter().find_map(|indent| {
         let block = block.block(indent);
@@ -260,15 +278,15 @@ fn cut(text: &str, role_arn: &str, rest: &[Value]) -> Result<String, String> {
 }
 
 /// The text if it says what is wanted, else the list written anew: a flow list can't be appended to by lines. It is read again either way.
-fn checked(text: String, wanted: &[Value]) -> Result<String, String> {
+fn checked(text: String, wanted: &[Value]) -> Result<String, AwsAuthError> {
     if parse(Some(&text)).is_ok_and(|list| list == wanted) {
         return Ok(text);
     }
     let anew = serde_saphyr::to_string(&wanted)
-        .map_err(|error| format!("mapRoles can't be written: {error}"))?;
+        .map_err(|error| AwsAuthError::Unwritable(error.to_string()))?;
     match parse(Some(&anew)) {
         Ok(list) if list == wanted => Ok(anew),
-        _ => Err("mapRoles does not round-trip, so it is not changed".to_owned()),
+        _ => Err(AwsAuthError::Lossy),
     }
 }
 

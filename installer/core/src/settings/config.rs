@@ -389,6 +389,17 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
+/// `deploy.values` that become no values of the chart.
+#[derive(Debug, thiserror::Error)]
+pub enum ValuesError {
+    /// A key that the chart has not, or a value of another type.
+    #[error("{0}")]
+    Unlike(serde_json::Error),
+    /// What follows from other settings.
+    #[error("settings.{0} is set by the installer")]
+    Own(&'static str),
+}
+
 impl Config {
     /// The JSON schema of settings files.
     pub fn json_schema() -> Value {
@@ -415,9 +426,12 @@ impl Config {
     }
 
     /// The operator's values: the chart's defaults, with `deploy.values` merged into them as Helm would, and the shortcuts of `deploy` over that.
-    pub fn values(&self) -> Result<Values, String> {
+    ///
+    /// # Errors
+    /// `deploy.values` has what the chart has not, or what only the installer sets.
+    pub fn values(&self) -> Result<Values, ValuesError> {
         let mut values = Values::merged(&Value::Object(self.deploy.values.clone()))
-            .map_err(|error| error.to_string())?;
+            .map_err(ValuesError::Unlike)?;
         if let Some(replicas) = self.deploy.replicas {
             values.replicas = replicas;
         }
@@ -432,7 +446,7 @@ impl Config {
             ("interruptionQueue", &values.settings.interruption_queue),
         ];
         if let Some((key, _)) = own.iter().find(|(_, value)| !value.is_empty()) {
-            return Err(format!("settings.{key} is set by the installer"));
+            return Err(ValuesError::Own(key));
         }
         Ok(values)
     }

@@ -14,11 +14,12 @@ use serde_json::{Value, json};
 
 use super::aws_state::AwsState;
 use super::instances::StateChange;
-use super::kms;
+use super::kms::{self, KeyRefusal};
 use super::policy::{Caller, Context};
 use super::request::AwsRequest;
 use super::response::{AwsError, AwsResponse};
 use super::service::{Principal, Service};
+use queue_policy::QueueRefusal;
 
 mod pattern;
 mod queue_policy;
@@ -153,14 +154,15 @@ pub async fn emit(aws_state: &AwsState, events: &[Event]) -> Result<Vec<Delivery
         return Ok(deliveries);
     }
     let rules = rules(aws_state).await?;
-    let mut queues: BTreeMap<String, Result<Queue, String>> = BTreeMap::new();
+    let mut queues: BTreeMap<String, Result<Queue, Undelivered>> = BTreeMap::new();
     for event in events {
         let envelope = event.envelope(aws_state);
         for rule in &rules {
             match pattern::matches(&rule.pattern, &envelope) {
                 Ok(true) => {}
                 Ok(false) => continue,
-                Err(reason) => {
+                Err(error) => {
+                    let reason = error.to_string();
                     tracing::warn!(
                         rule = rule.name,
                         reason,
@@ -178,8 +180,8 @@ pub async fn emit(aws_state: &AwsState, events: &[Event]) -> Result<Vec<Delivery
                 if !queues.contains_key(target) {
                     queues.insert(target.clone(), queue(aws_state, target).await);
                 }
-                let failure =
-                    deliver(aws_state, &queues[target], rule, target, &envelope).await.err();
+                let delivered = deliver(aws_state, &queues[target], rule, target, &envelope).await;
+                let failure = delivered.err().map(|error| error.to_string());
                 if let Some(reason) = &failure {
                     tracing::warn!(
                         rule = rule.name,
@@ -230,6 +232,19 @@ async fn rules(aws_state: &AwsState) -> Result<Vec<Rule>, AwsError> {
     }
 }
 
+/// Why an event does not reach a target.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum Undelivered {
+    #[error("the double delivers only to SQS queues")]
+    NotAQueue,
+    #[error(transparent)]
+    Queue(#[from] QueueRefusal),
+    #[error(transparent)]
+    Key(#[from] KeyRefusal),
+    #[error(transparent)]
+    Sqs(#[from] AwsError),
+}
+
 struct Queue {
     url: String,
     policy: Option<String>,
@@ -237,25 +252,20 @@ struct Queue {
 }
 
 /// The queue behind a target's ARN, or why it can't be reached.
-async fn queue(aws_state: &AwsState, target: &str) -> Result<Queue, String> {
+async fn queue(aws_state: &AwsState, target: &str) -> Result<Queue, Undelivered> {
     let Some(name) = target
         .strip_prefix("arn:")
         .filter(|rest| rest.contains(":sqs:"))
         .and_then(|rest| rest.rsplit(':').next())
     else {
-        return Err("the double delivers only to SQS queues".to_owned());
+        return Err(Undelivered::NotAQueue);
     };
     let moto = aws_state.moto();
-    let found = moto
-        .json("sqs", "AmazonSQS.GetQueueUrl", &json!({ "QueueName": name }))
-        .await
-        .map_err(|error| error.to_string())?;
+    let named = json!({ "QueueName": name });
+    let found = moto.json("sqs", "AmazonSQS.GetQueueUrl", &named).await?;
     let url = found["QueueUrl"].as_str().unwrap_or_default().to_owned();
     let body = json!({ "QueueUrl": url, "AttributeNames": ["Policy", "KmsMasterKeyId"] });
-    let attributes = moto
-        .json("sqs", "AmazonSQS.GetQueueAttributes", &body)
-        .await
-        .map_err(|error| error.to_string())?;
+    let attributes = moto.json("sqs", "AmazonSQS.GetQueueAttributes", &body).await?;
     let attribute = |name: &str| {
         let text = attributes["Attributes"][name].as_str().filter(|text| !text.is_empty());
         text.map(str::to_owned)
@@ -265,11 +275,11 @@ async fn queue(aws_state: &AwsState, target: &str) -> Result<Queue, String> {
 
 async fn deliver(
     aws_state: &AwsState,
-    queue: &Result<Queue, String>,
+    queue: &Result<Queue, Undelivered>,
     rule: &Rule,
     target: &str,
     envelope: &Value,
-) -> Result<(), String> {
+) -> Result<(), Undelivered> {
     let queue = queue.as_ref().map_err(Clone::clone)?;
     queue_policy::allows(queue.policy.as_deref(), target, &rule.arn, aws_state.account())?;
     if let Some(key) = &queue.key {
@@ -281,12 +291,8 @@ async fn deliver(
         kms::allows(aws_state, key, service, &kms::ENCRYPT, &context).await?;
     }
     let body = json!({ "QueueUrl": queue.url, "MessageBody": envelope.to_string() });
-    aws_state
-        .moto()
-        .json("sqs", "AmazonSQS.SendMessage", &body)
-        .await
-        .map(drop)
-        .map_err(|error| error.to_string())
+    aws_state.moto().json("sqs", "AmazonSQS.SendMessage", &body).await?;
+    Ok(())
 }
 
 /// EventBridge calls: all moto's, except that nobody may send events in AWS's name.

@@ -19,20 +19,53 @@ pub(super) fn via_sqs(aws_state: &AwsState) -> String {
     format!("sqs.{}.{}", aws_state.region(), aws_state.partition().dns_suffix())
 }
 
-/// Whether a key's policy lets somebody do all of this with it; the error says what is missing.
+/// A key that somebody may not use.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum KeyRefusal {
+    /// There is none, or none that can be used.
+    #[error("the key {key} can't be used: {why}")]
+    Unusable {
+        /// The key.
+        key: String,
+        /// What moto says.
+        why: String,
+    },
+    /// Its policy is no policy.
+    #[error("the policy of the key {key} can't be read: {why}")]
+    Unreadable {
+        /// The key.
+        key: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Its policy lacks a permission.
+    #[error("the policy of the key {key} does not allow {who} {action}")]
+    NotAllowed {
+        /// The key.
+        key: String,
+        /// Who calls.
+        who: String,
+        /// What is missing.
+        action: String,
+    },
+}
+
+/// Whether a key's policy lets somebody do all of this with it.
 pub(super) async fn allows(
     aws_state: &AwsState,
     key: &str,
     caller: Caller<'_>,
     actions: &[&str],
     context: &Context,
-) -> Result<(), String> {
+) -> Result<(), KeyRefusal> {
     let body = json!({ "KeyId": key, "PolicyName": "default" });
     let answer = aws_state.moto().json("kms", "TrentService.GetKeyPolicy", &body).await;
-    let answer = answer.map_err(|error| format!("the key {key} can't be used: {error}"))?;
+    let named = || key.to_owned();
+    let answer =
+        answer.map_err(|error| KeyRefusal::Unusable { key: named(), why: error.to_string() })?;
     let text = answer["Policy"].as_str().unwrap_or_default();
     let document: Document = serde_json::from_str(text)
-        .map_err(|error| format!("the policy of the key {key} can't be read: {error}"))?;
+        .map_err(|error| KeyRefusal::Unreadable { key: named(), why: error.to_string() })?;
     let policy = NamedDocument { name: key.to_owned(), document };
     let missing = actions.iter().find(|action| {
         let call = Call { action, resource: key, context };
@@ -46,7 +79,8 @@ pub(super) async fn allows(
                 Caller::Service(name) => name,
                 Caller::Federated(provider) => provider,
             };
-            Err(format!("the policy of the key {key} does not allow {who} {action}"))
+            let (who, action) = (who.to_owned(), (*action).to_owned());
+            Err(KeyRefusal::NotAllowed { key: named(), who, action })
         }
     }
 }

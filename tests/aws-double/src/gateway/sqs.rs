@@ -134,5 +134,5 @@ async fn use_key(
         .with("kms:ViaService", kms::via_sqs(aws_state))
         .with("kms:CallerAccount", aws_state.account());
     let allowed = kms::allows(aws_state, &key, caller, actions, &context).await;
-    allowed.map_err(|reason| AwsError::new("KMS.AccessDeniedException", reason))
+    allowed.map_err(|reason| AwsError::new("KMS.AccessDeniedException", reason.to_string()))
 }

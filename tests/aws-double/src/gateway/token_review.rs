@@ -66,6 +66,34 @@ pub struct Authenticator {
     aws_auth: AwsAuth,
 }
 
+/// Why the nodes of a role may not join.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotAdmitted {
+    /// Its access entry was made for an earlier role of that name.
+    #[error(
+        "the access entry of {0} is for an older role of the same name: delete it and create it \
+         again"
+    )]
+    Stale(String),
+    /// Its access entry is for something else.
+    #[error("the access entry of {role} has the type {kind}, which is not for nodes")]
+    Kind {
+        /// The role's ARN.
+        role: String,
+        /// The entry's type.
+        kind: String,
+    },
+    /// Access entries alone count, and it has none.
+    #[error("{0} has no access entry")]
+    NoEntry(String),
+    /// It has neither.
+    #[error("{0} has neither an access entry nor a mapping in aws-auth")]
+    Unknown(String),
+    /// It is mapped to groups that are not those of nodes.
+    #[error("aws-auth maps {0}, but not to the group system:nodes")]
+    Groups(String),
+}
+
 impl Authenticator {
     /// An authenticator for the bed's cluster.
     pub fn new(identities: Arc<Identities>, eks: Arc<Eks>) -> Self {
@@ -156,37 +184,35 @@ impl Authenticator {
         })
     }
 
-    /// Whether the nodes of a role may join the cluster; the error says what is missing.
-    pub fn admits_nodes_of(&self, role_arn: &str) -> Result<(), String> {
+    /// Whether the nodes of a role may join the cluster.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn admits_nodes_of(&self, role_arn: &str) -> Result<(), NotAdmitted> {
+        let role = || role_arn.to_owned();
         let mode = self.eks.authentication_mode();
         if mode != AuthenticationMode::ConfigMap {
             match self.eks.access_entry(role_arn) {
                 Some(entry) if entry.stale => {
-                    return Err(format!(
-                        "the access entry of {role_arn} is for an older role of the same name: delete it and create it again"
-                    ));
+                    return Err(NotAdmitted::Stale(role()));
                 }
                 Some(entry) if entry.entry_type.is_for_ec2_nodes() => return Ok(()),
                 Some(entry) => {
-                    return Err(format!(
-                        "the access entry of {role_arn} has the type {:?}, which is not for nodes",
-                        entry.entry_type
-                    ));
+                    let kind = format!("{:?}", entry.entry_type);
+                    return Err(NotAdmitted::Kind { role: role(), kind });
                 }
                 None if mode == AuthenticationMode::Api => {
-                    return Err(format!("{role_arn} has no access entry"));
+                    return Err(NotAdmitted::NoEntry(role()));
                 }
                 None => {}
             }
         }
         let mapping = self.aws_auth.mapping(&without_path(role_arn));
-        let mapping = mapping.ok_or_else(|| {
-            format!("{role_arn} has neither an access entry nor a mapping in aws-auth")
-        })?;
+        let mapping = mapping.ok_or_else(|| NotAdmitted::Unknown(role()))?;
         if mapping.groups.iter().any(|group| group == "system:nodes") {
             Ok(())
         } else {
-            Err(format!("aws-auth maps {role_arn}, but not to the group system:nodes"))
+            Err(NotAdmitted::Groups(role()))
         }
     }
 }

@@ -1,5 +1,7 @@
 //! EKS over HTTP: access entries, pod identity associations, add-ons, Fargate profiles, tags and pages.
 
+use tenon_aws_double::token_review::NotAdmitted;
+
 use super::*;
 
 fn path(rest: &str) -> String {
@@ -116,12 +118,7 @@ fn a_role_made_anew_under_its_old_name_does_not_get_in_by_the_old_entry() {
         assert_eq!(authenticator.admits_nodes_of(&role), Ok(()));
         bed.admin.query("iam", "DeleteRole", &[("RoleName", "reborn")]).await.expect("deleted");
         bed.role("/", "reborn", &document).await;
-        assert!(
-            authenticator
-                .admits_nodes_of(&role)
-                .expect_err("stale")
-                .contains("an older role of the same name")
-        );
+        assert_eq!(authenticator.admits_nodes_of(&role), Err(NotAdmitted::Stale(role.clone())));
         bed.admin.eks("DELETE", &entry_path(&role), Value::Null).await.expect("deleted");
         bed.admin
             .eks(

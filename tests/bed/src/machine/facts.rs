@@ -8,12 +8,48 @@ use std::sync::Arc;
 use tenon_aws_double::amis;
 use tenon_aws_double::catalog::Catalog;
 use tenon_aws_double::instance::Instance;
+use tenon_aws_double::token_review::NotAdmitted;
 
-use super::bootstrap::Family;
-use super::node::Hardware;
+use super::bootstrap::{BootstrapError, Family};
+use super::node::{AmountError, Hardware};
 
-/// Says whether an IAM role (its ARN) may join the cluster as a node; `Err` says why not.
-pub type Admission = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
+/// Says whether an IAM role (its ARN) may join the cluster as a node.
+pub type Admission = Box<dyn Fn(&str) -> Result<(), NotAdmitted> + Send + Sync>;
+
+/// Why an instance does not become a node.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// Its image is for nodes, but of a family without a simulation.
+    #[error("images of {0:?} are not simulated")]
+    Family(amis::Family),
+    /// Its image is for something else.
+    #[error("image {0} is no image for EKS nodes: nothing on it joins a cluster")]
+    Image(String),
+    /// Its type is not known.
+    #[error("instance type {0} is not in the region's catalog")]
+    InstanceType(String),
+    /// It has no role.
+    #[error("it has no instance profile, so its kubelet has no identity")]
+    NoProfile,
+    /// Its role may not join.
+    #[error(transparent)]
+    NotAdmitted(#[from] NotAdmitted),
+    /// It is nowhere.
+    #[error("it is in no subnet")]
+    NoSubnet,
+    /// Nothing reaches it.
+    #[error("it has no security group, so nothing lets it reach the API server")]
+    NoSecurityGroup,
+    /// It can't ask for its user data.
+    #[error("its metadata service is disabled, so its bootstrap can't read the user data")]
+    NoMetadata,
+    /// Its user data can't be used.
+    #[error(transparent)]
+    Bootstrap(#[from] BootstrapError),
+    /// An amount in its kubelet's configuration is none.
+    #[error(transparent)]
+    Amount(#[from] AmountError),
+}
 
 /// Facts about instances.
 pub struct Facts {
@@ -37,24 +73,21 @@ impl fmt::Debug for Facts {
 
 impl Facts {
     /// Which program reads the user data of the instance's image.
-    pub fn family(&self, instance: &Instance) -> Result<Family, String> {
+    pub fn family(&self, instance: &Instance) -> Result<Family, JoinError> {
         match self.images.get(&instance.image_id) {
             Some(amis::Family::Al2023) => Ok(Family::Al2023),
             Some(amis::Family::Al2) => Ok(Family::Al2),
             Some(amis::Family::Bottlerocket) => Ok(Family::Bottlerocket),
-            Some(other) => Err(format!("images of {other:?} are not simulated")),
-            None => Err(format!(
-                "image {} is no image for EKS nodes: nothing on it joins a cluster",
-                instance.image_id
-            )),
+            Some(other) => Err(JoinError::Family(*other)),
+            None => Err(JoinError::Image(instance.image_id.clone())),
         }
     }
 
     /// What the machine is.
-    pub fn hardware(&self, instance: &Instance) -> Result<Hardware, String> {
-        let kind = self.catalog.get(&instance.instance_type).ok_or_else(|| {
-            format!("instance type {} is not in the region's catalog", instance.instance_type)
-        })?;
+    pub fn hardware(&self, instance: &Instance) -> Result<Hardware, JoinError> {
+        let type_name = &instance.instance_type;
+        let kind = self.catalog.get(type_name);
+        let kind = kind.ok_or_else(|| JoinError::InstanceType(type_name.clone()))?;
         let interface_pods = kind.max_interfaces * kind.ipv4_per_interface.saturating_sub(1) + 2;
         let root = instance.volumes.first().map_or(20, |volume| u64::from(volume.size_gib));
         Ok(Hardware {
@@ -81,27 +114,21 @@ impl Facts {
     }
 
     /// Whether the instance's role may join.
-    pub fn admission(&self, instance: &Instance) -> Result<(), String> {
-        let profile = instance
-            .profile
-            .as_ref()
-            .ok_or("it has no instance profile, so its kubelet has no identity")?;
-        (self.admission)(&profile.role_arn)
+    pub fn admission(&self, instance: &Instance) -> Result<(), JoinError> {
+        let profile = instance.profile.as_ref().ok_or(JoinError::NoProfile)?;
+        Ok((self.admission)(&profile.role_arn)?)
     }
 
     /// Whether the instance can reach the cluster and read its own metadata.
-    pub fn network(&self, instance: &Instance) -> Result<(), String> {
+    pub fn network(&self, instance: &Instance) -> Result<(), JoinError> {
         if instance.subnet_id.is_empty() {
-            return Err("it is in no subnet".into());
+            return Err(JoinError::NoSubnet);
         }
         if instance.security_groups.is_empty() {
-            return Err("it has no security group, so nothing lets it reach the API server".into());
+            return Err(JoinError::NoSecurityGroup);
         }
         if instance.metadata_options.http_endpoint == "disabled" {
-            return Err(
-                "its metadata service is disabled, so its bootstrap can't read the user data"
-                    .into(),
-            );
+            return Err(JoinError::NoMetadata);
         }
         Ok(())
     }

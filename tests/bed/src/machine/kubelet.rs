@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::bootstrap::Bootstrap;
-use super::facts::Facts;
+use super::facts::{Facts, JoinError};
 use super::node::{self, Hardware, UNINITIALIZED};
 use super::{Config, Fault, Shared};
 use crate::kwok;
@@ -82,7 +82,8 @@ impl Kubelet {
         }
         self.alive(boot).await?;
         let instance = Arc::clone(&self.instance.borrow());
-        let (hardware, node) = join(&self.facts, &instance).map_err(Death::Problem)?;
+        let joined = join(&self.facts, &instance);
+        let (hardware, node) = joined.map_err(|error| Death::Problem(error.to_string()))?;
         let name = hardware.private_dns_name.clone();
         let uid = self.register(id, &node).await?;
         let outcome = self.joined(&name, &hardware, &config, &faults).await;
@@ -326,13 +327,13 @@ impl From<kube::Error> for Death {
 }
 
 /// What a real node needs to join, then the Node that it registers.
-fn join(facts: &Facts, instance: &Instance) -> Result<(Hardware, Node), String> {
+fn join(facts: &Facts, instance: &Instance) -> Result<(Hardware, Node), JoinError> {
     facts.network(instance)?;
     facts.admission(instance)?;
     let family = facts.family(instance)?;
     let hardware = facts.hardware(instance)?;
     let user_data = instance.user_data.as_deref().unwrap_or_default();
-    let bootstrap = Bootstrap::read(family, user_data).map_err(|error| error.to_string())?;
+    let bootstrap = Bootstrap::read(family, user_data)?;
     let node = node::register(&hardware, family, &bootstrap)?;
     Ok((hardware, node))
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeSpec, NodeStatus, NodeSystemInfo, Taint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use tenon_crds::quantity::Quantity as Amount;
+use tenon_crds::quantity::{ParseQuantityError, Quantity as Amount};
 
 use super::bootstrap::{Bootstrap, Family};
 use crate::attacher::MANAGED_ANNOTATION;
@@ -56,13 +56,46 @@ pub fn visible_memory(hardware: &Hardware) -> u64 {
 /// manager has looked at the Node.
 pub const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
+/// An amount in a kubelet's configuration that is none.
+#[derive(Debug, thiserror::Error)]
+pub enum AmountError {
+    /// Of what is reserved.
+    #[error("reserved {resource}: {text:?}: {why}")]
+    Reserved {
+        /// The resource.
+        resource: String,
+        /// What is there.
+        text: String,
+        /// What is wrong with it.
+        why: ParseQuantityError,
+    },
+    /// Of a threshold in percent.
+    #[error("evictionHard {signal}: {text:?} is not a percentage")]
+    Percentage {
+        /// The signal.
+        signal: String,
+        /// What is there.
+        text: String,
+    },
+    /// Of a threshold.
+    #[error("evictionHard {signal}: {text:?}: {why}")]
+    Threshold {
+        /// The signal.
+        signal: String,
+        /// What is there.
+        text: String,
+        /// What is wrong with it.
+        why: ParseQuantityError,
+    },
+}
+
 /// The Node as the kubelet registers it: not ready, and not yet seen by the cloud controller
 /// manager.
 pub fn register(
     hardware: &Hardware,
     family: Family,
     bootstrap: &Bootstrap,
-) -> Result<Node, String> {
+) -> Result<Node, AmountError> {
     let capacity = capacity(hardware, bootstrap);
     let allocatable = allocatable(hardware, family, bootstrap, &capacity)?;
     let mut labels = bootstrap.labels.clone();
@@ -170,12 +203,12 @@ fn allocatable(
     family: Family,
     bootstrap: &Bootstrap,
     capacity: &BTreeMap<String, Quantity>,
-) -> Result<BTreeMap<String, Quantity>, String> {
+) -> Result<BTreeMap<String, Quantity>, AmountError> {
     let pods = match family {
         Family::Bottlerocket => bootstrap.max_pods.unwrap_or(hardware.interface_pods),
         Family::Al2023 | Family::Al2 => hardware.interface_pods,
     };
-    let reserved = |key: &str, default: i128| -> Result<i128, String> {
+    let reserved = |key: &str, default: i128| -> Result<i128, AmountError> {
         let kube = match bootstrap.kube_reserved.get(key) {
             Some(text) => units(key, text)?,
             None => default,
@@ -201,9 +234,12 @@ fn allocatable(
 const MIB: i128 = 1024 * 1024;
 
 /// Millicores for CPU, bytes for the rest.
-fn units(key: &str, text: &str) -> Result<i128, String> {
-    let amount: Amount =
-        text.parse().map_err(|error| format!("reserved {key}: {text:?}: {error}"))?;
+fn units(key: &str, text: &str) -> Result<i128, AmountError> {
+    let amount: Amount = text.parse().map_err(|why| AmountError::Reserved {
+        resource: key.to_owned(),
+        text: text.to_owned(),
+        why,
+    })?;
     Ok(i128::from(if key == "cpu" { amount.millis() } else { amount.units() }))
 }
 
@@ -213,12 +249,13 @@ fn threshold(
     signal: &str,
     capacity: i128,
     default: i128,
-) -> Result<i128, String> {
+) -> Result<i128, AmountError> {
     let Some(text) = bootstrap.eviction_hard.get(signal) else { return Ok(default) };
     if let Some(percent) = text.strip_suffix('%') {
-        let percent: f64 = percent
-            .parse()
-            .map_err(|_| format!("evictionHard {signal}: {text:?} is not a percentage"))?;
+        let percent: f64 = percent.parse().map_err(|_| AmountError::Percentage {
+            signal: signal.to_owned(),
+            text: text.clone(),
+        })?;
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_precision_loss,
@@ -226,8 +263,11 @@ fn threshold(
         )]
         return Ok((capacity as f64 * percent / 100.0) as i128);
     }
-    let amount: Amount =
-        text.parse().map_err(|error| format!("evictionHard {signal}: {text:?}: {error}"))?;
+    let amount: Amount = text.parse().map_err(|why| AmountError::Threshold {
+        signal: signal.to_owned(),
+        text: text.clone(),
+        why,
+    })?;
     Ok(i128::from(amount.units()))
 }
 
@@ -297,6 +337,7 @@ mod tests {
             ..Bootstrap::default()
         };
         let error = register(&hardware(2, 8192), Family::Al2023, &bootstrap).unwrap_err();
+        let error = error.to_string();
         assert!(error.contains("memory") && error.contains("much"), "{error}");
     }
 }

@@ -5,10 +5,27 @@ use serde_json::Value;
 
 use super::super::policy::glob;
 
-/// Whether an event matches a pattern. An error names a matcher that isn't known here.
-pub(super) fn matches(pattern: &Value, event: &Value) -> Result<bool, String> {
+/// A pattern that can't be evaluated here.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum PatternError {
+    /// Patterns are objects, also where they are nested.
+    #[error("a pattern is a JSON object")]
+    NotAnObject,
+    /// A field has a bare value.
+    #[error("the value of {0} is neither a list nor an object")]
+    BareValue(String),
+    /// `anything-but` of anything but values.
+    #[error("anything-but with another matcher is not known to the double")]
+    NestedAnythingBut,
+    /// EventBridge has more matchers than this.
+    #[error("the matcher {0} is not known to the double")]
+    UnknownMatcher(String),
+}
+
+/// Whether an event matches a pattern.
+pub(super) fn matches(pattern: &Value, event: &Value) -> Result<bool, PatternError> {
     let Some(fields) = pattern.as_object() else {
-        return Err("a pattern is a JSON object".to_owned());
+        return Err(PatternError::NotAnObject);
     };
     for (name, wanted) in fields {
         let present = &event[name];
@@ -22,7 +39,7 @@ pub(super) fn matches(pattern: &Value, event: &Value) -> Result<bool, String> {
                 _ => matches(wanted, present)?,
             },
             Value::Array(alternatives) => any(alternatives, present)?,
-            _ => return Err(format!("the value of {name} is neither a list nor an object")),
+            _ => return Err(PatternError::BareValue(name.clone())),
         };
         if !matched {
             return Ok(false);
@@ -31,7 +48,7 @@ pub(super) fn matches(pattern: &Value, event: &Value) -> Result<bool, String> {
     Ok(true)
 }
 
-fn any(alternatives: &[Value], present: &Value) -> Result<bool, String> {
+fn any(alternatives: &[Value], present: &Value) -> Result<bool, PatternError> {
     let values: Vec<&Value> = match present {
         Value::Array(items) => items.iter().collect(),
         Value::Null => vec![],
@@ -61,7 +78,7 @@ fn any(alternatives: &[Value], present: &Value) -> Result<bool, String> {
     Ok(false)
 }
 
-fn is_matched(kind: &str, operand: &Value, value: &Value) -> Result<bool, String> {
+fn is_matched(kind: &str, operand: &Value, value: &Value) -> Result<bool, PatternError> {
     let (text, wanted) = (value.as_str().unwrap_or_default(), operand.as_str().unwrap_or_default());
     Ok(match kind {
         "prefix" => text.starts_with(wanted),
@@ -70,13 +87,9 @@ fn is_matched(kind: &str, operand: &Value, value: &Value) -> Result<bool, String
         "wildcard" => glob(wanted, text),
         "anything-but" => match operand {
             Value::Array(unwanted) => !unwanted.contains(value),
-            Value::Object(_) => {
-                return Err(
-                    "anything-but with another matcher is not known to the double".to_owned()
-                );
-            }
+            Value::Object(_) => return Err(PatternError::NestedAnythingBut),
             one => one != value,
         },
-        other => return Err(format!("the matcher {other} is not known to the double")),
+        other => return Err(PatternError::UnknownMatcher(other.to_owned())),
     })
 }

@@ -33,7 +33,7 @@ fn only_a_policy_that_names_eventbridge_lets_events_in() {
     assert_eq!(allows(Some(&policy(good.clone())), queue, rule, "1"), Ok(()));
     assert!(allows(Some(&policy(good.clone())), queue, "arn:aws:events:r:1:rule/y", "1").is_err());
     assert!(allows(Some(&policy(good.clone())), "arn:aws:sqs:r:1:other", rule, "1").is_err());
-    assert!(allows(None, queue, rule, "1").unwrap_err().contains("is missing"));
+    assert!(allows(None, queue, rule, "1").unwrap_err().to_string().contains("is missing"));
     let mut other = good.clone();
     other["Principal"] = json!({ "Service": "sns.amazonaws.com" });
     assert!(allows(Some(&policy(other)), queue, rule, "1").is_err());
@@ -41,7 +41,7 @@ fn only_a_policy_that_names_eventbridge_lets_events_in() {
     let both = json!({ "Version": "2012-10-17", "Statement": [good, deny_http] }).to_string();
     assert_eq!(allows(Some(&both), queue, rule, "1"), Ok(()));
     let deny = json!({ "Version": "2012-10-17", "Statement": [good_copy(), { "Effect": "Deny", "Principal": "*", "Action": "sqs:*", "Resource": "*" }] }).to_string();
-    assert!(allows(Some(&deny), queue, rule, "1").unwrap_err().contains("denies"));
+    assert!(allows(Some(&deny), queue, rule, "1").unwrap_err().to_string().contains("denies"));
 }
 
 fn good_copy() -> serde_json::Value {
