@@ -50,6 +50,15 @@ fn home() -> tempfile::TempDir {
     write("list", "[]\n");
     write("empty.yaml", "");
     write("syntax.yaml", "a: [\n");
+    write(
+        "unknown.yaml",
+        "repilcas: 2\nsettings:\n  clusterNmae: x\ntolerations: [{key: a, efect: NoSchedule}]\n",
+    );
+    write(
+        "unfit.yaml",
+        "settings:\n  batchMaxDuration: '{{ .Values.global.batch }}'\n  awsFeatureGates: {nodeClassCEL: true}\n\
+         controller:\n  image:\n    repository: public.ecr.aws/karpenter/controller\n",
+    );
     directory
 }
 
@@ -222,6 +231,30 @@ fn values_that_the_api_server_would_refuse_are_refused_before_the_first_call() {
     let allowed = ["--set=initContainers={}", "--set=controller.resources.requests.cpu=1"];
     let text = plan(&allowed, &[]);
     assert!(text.starts_with("exit code 3\nerror: no AWS credentials"), "{text}");
+}
+
+#[test]
+fn a_values_file_that_can_not_work_is_refused_with_all_that_is_wrong_and_what_to_do() {
+    let text = plan(&["--values", "unknown.yaml"], &[]);
+    // Without the lists of all keys.
+    let lines = text.lines().map(|line| line.split("; allowed: nam").next().unwrap_or_default());
+    let lines = lines.map(|line| line.split("; allowed: batch").next().unwrap_or_default());
+    insta::assert_snapshot!(lines.collect::<Vec<_>>().join("\n"), @"
+    exit code 2
+    error: the settings have 3 problems
+      deploy.values.repilcas: unknown field (did you mean replicas?)
+      deploy.values.settings.clusterNmae: unknown field (did you mean clusterName?)
+      deploy.values.tolerations[0].efect: unknown field (did you mean effect?); allowed: effect, key, operator, tolerationSeconds, value
+    hint: `tenon config schema` prints the allowed fields and values
+    ");
+    insta::assert_snapshot!(plan(&["--values", "unfit.yaml"], &[]), @r#"
+    exit code 2
+    error: the settings have 3 problems
+      deploy.values.controller.image.repository: "public.ecr.aws/karpenter/controller" is not allowed; allowed: the image of Tenon, such as REGISTRY/tenon-operator; this one is Karpenter's, and so are a tag and a digest that were set with it
+      deploy.values.settings.batchMaxDuration: "{{ .Values.global.batch }}" is not allowed; allowed: the value itself, because only Helm renders templates
+      deploy.values.settings.awsFeatureGates.nodeClassCEL: "true" is not allowed; allowed: false, because Tenon does not evaluate CEL expressions in spec.kubelet; write maxPods, kubeReserved and systemReserved of EC2NodeClasses as values
+    hint: `tenon config schema` prints the allowed fields and values
+    "#);
 }
 
 fn as_text(report: &ErrorReport) -> String {

@@ -1,17 +1,26 @@
 {{- /* The operator's environment. Only what is set is rendered: for the rest the operator's own defaults hold. */ -}}
 {{- define "tenon.env" -}}
 {{- $settings := .Values.settings -}}
-{{- $gates := $settings.featureGates -}}
+{{- $gates := default dict $settings.featureGates -}}
+{{- if eq (dig "nodeClassCEL" false (default dict $settings.awsFeatureGates) | toString) "true" -}}
+{{- fail "settings.awsFeatureGates.nodeClassCEL is true, and Tenon does not evaluate CEL expressions in spec.kubelet: write maxPods, kubeReserved and systemReserved of your EC2NodeClasses as values, and set it to false" -}}
+{{- end -}}
 - name: KUBERNETES_MIN_VERSION
   value: "1.19.0-0"
 - name: KARPENTER_SERVICE
   value: {{ include "tenon.fullname" . | quote }}
+{{- with .Values.logLevel }}
 - name: LOG_LEVEL
-  value: {{ .Values.logLevel | quote }}
+  value: {{ . | quote }}
+{{- end }}
+{{- with .Values.logOutputPaths }}
 - name: LOG_OUTPUT_PATHS
-  value: {{ join "," .Values.logOutputPaths | quote }}
+  value: {{ join "," . | quote }}
+{{- end }}
+{{- with .Values.logErrorOutputPaths }}
 - name: LOG_ERROR_OUTPUT_PATHS
-  value: {{ join "," .Values.logErrorOutputPaths | quote }}
+  value: {{ join "," . | quote }}
+{{- end }}
 - name: METRICS_PORT
   value: {{ .Values.controller.metrics.port | quote }}
 - name: HEALTH_PROBE_PORT
@@ -39,46 +48,63 @@
 - name: CPU_REQUESTS
   valueFrom:
     resourceFieldRef:
-      containerName: {{ .Values.controller.containerName }}
+      containerName: {{ include "tenon.containerName" . }}
       divisor: 1m
       resource: requests.cpu
 - name: MEMORY_LIMIT
   valueFrom:
     resourceFieldRef:
-      containerName: {{ .Values.controller.containerName }}
+      containerName: {{ include "tenon.containerName" . }}
       divisor: "1"
       resource: limits.memory
+{{- $rendered := list }}
+{{- range $gate := list "reservedCapacity" "spotToSpotConsolidation" "nodeRepair" "nodeOverlay" "staticCapacity" "capacityBuffer" "podDeletionCostManagement" "terminateFirstDrift" "terminateFirstRepair" }}
+{{- $on := ternary (get $gates $gate) (eq $gate "reservedCapacity") (hasKey $gates $gate) }}
+{{- $rendered = append $rendered (printf "%s%s=%v" (substr 0 1 $gate | upper) (substr 1 -1 $gate) $on) }}
+{{- end }}
 - name: FEATURE_GATES
-  value: "ReservedCapacity={{ $gates.reservedCapacity }},SpotToSpotConsolidation={{ $gates.spotToSpotConsolidation }},NodeRepair={{ $gates.nodeRepair }},NodeOverlay={{ $gates.nodeOverlay }},StaticCapacity={{ $gates.staticCapacity }},CapacityBuffer={{ $gates.capacityBuffer }},PodDeletionCostManagement={{ $gates.podDeletionCostManagement }},TerminateFirstDrift={{ $gates.terminateFirstDrift }},TerminateFirstRepair={{ $gates.terminateFirstRepair }}"
-{{- $texts := list
-      (list "BATCH_MAX_DURATION" $settings.batchMaxDuration)
-      (list "BATCH_IDLE_DURATION" $settings.batchIdleDuration)
-      (list "PREFERENCE_POLICY" $settings.preferencePolicy)
-      (list "MIN_VALUES_POLICY" $settings.minValuesPolicy)
-      (list "CLUSTER_CA_BUNDLE" $settings.clusterCABundle)
-      (list "CLUSTER_NAME" (required "settings.clusterName is required" $settings.clusterName))
-      (list "CLUSTER_ENDPOINT" $settings.clusterEndpoint)
-      (list "INTERRUPTION_QUEUE" $settings.interruptionQueue)
-      (list "RESERVED_ENIS" $settings.reservedENIs)
-      (list "AMI_REFRESH_INTERVAL" $settings.amiRefreshInterval)
-      (list "SUBNET_REFRESH_INTERVAL" $settings.subnetRefreshInterval)
-      (list "NODE_PRICE" $settings.nodePrice)
-      (list "LARGEST_SHARE" $settings.largestShare)
-      (list "FEW_NODES" $settings.fewNodes)
-      (list "SCHEDULER_CONFIG" $settings.schedulerConfig)
-      (list "NOMINATE_PODS" (ternary "" "false" $settings.nominatePods))
-      (list "VM_MEMORY_OVERHEAD_PERCENT" $settings.vmMemoryOverheadPercent)
-      (list "ISOLATED_VPC" $settings.isolatedVPC)
-      (list "STATIC_INSTANCE_PROFILES" $settings.staticInstanceProfiles)
-      (list "EKS_CONTROL_PLANE" $settings.eksControlPlane)
-      (list "ENABLE_ZONAL_SHIFT" $settings.enableZonalShift)
-      (list "IGNORE_DRA_REQUESTS" $settings.ignoreDRARequests)
-      (list "DISABLE_CLUSTER_STATE_OBSERVABILITY" $settings.disableClusterStateObservability)
-      (list "DISABLE_DRY_RUN" $settings.disableDryRun) }}
-{{- range $texts }}
-{{- if index . 1 }}
+  value: {{ join "," $rendered | quote }}
+{{- /* As in Karpenter's chart, the value of a setting may be a template. */ -}}
+{{- $settingsOf := list
+      (list "BATCH_MAX_DURATION" "batchMaxDuration")
+      (list "BATCH_IDLE_DURATION" "batchIdleDuration")
+      (list "PREFERENCE_POLICY" "preferencePolicy")
+      (list "MIN_VALUES_POLICY" "minValuesPolicy")
+      (list "CLUSTER_CA_BUNDLE" "clusterCABundle")
+      (list "CLUSTER_NAME" "clusterName")
+      (list "CLUSTER_ENDPOINT" "clusterEndpoint")
+      (list "INTERRUPTION_QUEUE" "interruptionQueue")
+      (list "RESERVED_ENIS" "reservedENIs")
+      (list "AMI_REFRESH_INTERVAL" "amiRefreshInterval")
+      (list "SUBNET_REFRESH_INTERVAL" "subnetRefreshInterval")
+      (list "NODE_PRICE" "nodePrice")
+      (list "LARGEST_SHARE" "largestShare")
+      (list "FEW_NODES" "fewNodes")
+      (list "SCHEDULER_CONFIG" "schedulerConfig")
+      (list "VM_MEMORY_OVERHEAD_PERCENT" "vmMemoryOverheadPercent")
+      (list "ISOLATED_VPC" "isolatedVPC")
+      (list "STATIC_INSTANCE_PROFILES" "staticInstanceProfiles")
+      (list "EKS_CONTROL_PLANE" "eksControlPlane")
+      (list "ENABLE_ZONAL_SHIFT" "enableZonalShift")
+      (list "DISABLE_CLUSTER_STATE_OBSERVABILITY" "disableClusterStateObservability")
+      (list "DISABLE_DRY_RUN" "disableDryRun") }}
+{{- $_ := required "settings.clusterName is required" $settings.clusterName }}
+{{- range $settingsOf }}
+{{- $value := get $settings (index . 1) }}
+{{- $text := toString $value }}
+{{- if contains "{{" $text }}
+{{- $text = tpl $text $ }}
+{{- end }}
+{{- if and $value (ne $text "") (ne $text "false") }}
 - name: {{ index . 0 }}
-  value: {{ index . 1 | quote }}
+  value: {{ $text | quote }}
+{{- end }}
+{{- end }}
+{{- /* On by default in the operator. */ -}}
+{{- range list (list "IGNORE_DRA_REQUESTS" "ignoreDRARequests") (list "NOMINATE_PODS" "nominatePods") }}
+{{- if eq (get $settings (index . 1) | toString) "false" }}
+- name: {{ index . 0 }}
+  value: "false"
 {{- end }}
 {{- end }}
 {{- with .Values.controller.env }}

@@ -1,9 +1,24 @@
 {{- define "tenon.name" -}}
-{{- default "karpenter" .Values.nameOverride -}}
+{{- default "karpenter" .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
+{{- /* The name that Karpenter's chart gives in a release of this name, so that associations and policies that name its
+ServiceAccount stay valid. Releases of Tenon's own name have the name that `tenon install` gives. */ -}}
 {{- define "tenon.fullname" -}}
-{{- default "karpenter" .Values.fullnameOverride -}}
+{{- $name := include "tenon.name" . -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" -}}
+{{- else if and (not .Values.nameOverride) (contains "tenon" .Release.Name) -}}
+karpenter
+{{- else if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 63 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "tenon.containerName" -}}
+{{- default "controller" .Values.controller.containerName -}}
 {{- end -}}
 
 {{- define "tenon.serviceAccountName" -}}
@@ -18,6 +33,9 @@ default
 
 {{- define "tenon.image" -}}
 {{- $image := .Values.controller.image -}}
+{{- if regexMatch "(^|/)karpenter/controller$" $image.repository -}}
+{{- fail (printf "controller.image.repository is %q, the image of Karpenter, which this chart can't run: set it to the image of Tenon, such as REGISTRY/tenon-operator, and remove controller.image.tag and controller.image.digest if they are Karpenter's" $image.repository) -}}
+{{- end -}}
 {{- printf "%s:%s" $image.repository (default .Chart.AppVersion $image.tag) -}}
 {{- if $image.digest -}}@{{ $image.digest }}{{- end -}}
 {{- end -}}
@@ -33,7 +51,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
       "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version)
       "app.kubernetes.io/version" .Chart.AppVersion
       "app.kubernetes.io/managed-by" .Release.Service -}}
-{{- $labels = mergeOverwrite $labels (deepCopy .Values.additionalLabels) -}}
+{{- $labels = mergeOverwrite $labels (deepCopy (default dict .Values.additionalLabels)) -}}
 {{- $labels = mergeOverwrite $labels (include "tenon.selectorLabels" . | fromYaml) -}}
 {{- toYaml $labels -}}
 {{- end -}}
@@ -42,7 +60,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- define "tenon.metadata" -}}
 {{- $root := index . 0 -}}
 {{- $labels := mergeOverwrite (include "tenon.labels" $root | fromYaml) (index . 3) -}}
-{{- $annotations := mergeOverwrite (deepCopy $root.Values.additionalAnnotations) (deepCopy (index . 4)) -}}
+{{- $annotations := mergeOverwrite (deepCopy (default dict $root.Values.additionalAnnotations)) (deepCopy (default dict (index . 4))) -}}
 name: {{ index . 1 }}
 {{- with index . 2 }}
 namespace: {{ . }}
@@ -53,4 +71,20 @@ labels:
 annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- end -}}
+
+{{- /* Affinity in which terms about pods without a selector are about the operator's own pods. */ -}}
+{{- define "tenon.affinity" -}}
+{{- $selector := dict "matchLabels" (include "tenon.selectorLabels" . | fromYaml) -}}
+{{- $affinity := deepCopy (default dict .Values.affinity) -}}
+{{- range $kind := list "podAffinity" "podAntiAffinity" -}}
+{{- $rules := default dict (get $affinity $kind) -}}
+{{- range default list $rules.requiredDuringSchedulingIgnoredDuringExecution -}}
+{{- if kindIs "invalid" .labelSelector -}}{{- $_ := set . "labelSelector" $selector -}}{{- end -}}
+{{- end -}}
+{{- range default list $rules.preferredDuringSchedulingIgnoredDuringExecution -}}
+{{- if kindIs "invalid" .podAffinityTerm.labelSelector -}}{{- $_ := set .podAffinityTerm "labelSelector" $selector -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $affinity -}}
 {{- end -}}

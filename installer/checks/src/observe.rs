@@ -104,7 +104,7 @@ fn asked(sources: &Sources<'_>) -> Asked {
         region: settings.region.clone(),
         account: settings.account_id.clone(),
         namespace: settings.namespace.clone(),
-        service_account: values.service_account_name().to_owned(),
+        service_account: values.service_account_name().into_owned(),
         replicas: values.replicas,
         pod_identity: desired::by_pod_identity(settings),
         fargate: settings.host == Host::Fargate,

@@ -280,7 +280,7 @@ impl Desired {
         values.settings.static_instance_profiles |= profile.is_some();
         let service_account = ServiceAccount {
             namespace: settings.namespace.clone(),
-            name: values.service_account_name().to_owned(),
+            name: values.service_account_name().into_owned(),
         };
         let issuer = cluster.oidc_issuer.as_deref().unwrap_or_default();
         let identity = fit::identity(settings);

@@ -11,8 +11,11 @@ use tenon_installer_core::kubernetes::operator;
 use tenon_installer_core::kubernetes::release::Release;
 use tenon_installer_core::settings::values::{Values, merge};
 
+#[path = "chart/karpenter.rs"]
+mod karpenter;
+
 /// Each is a values file as a user would write it.
-const VALUE_SETS: [(&str, &str); 21] = [
+const VALUE_SETS: [(&str, &str); 27] = [
     ("nothing", "{}"),
     (
         "one replica and another image",
@@ -81,6 +84,24 @@ const VALUE_SETS: [(&str, &str); 21] = [
         "host network",
         "hostNetwork: true\ndnsPolicy: Default\npriorityClassName: ''\nterminationGracePeriodSeconds: 60\nimagePullSecrets:\n  - name: pull\nlogLevel: debug\nlogOutputPaths: [stdout, /var/log/tenon]\n",
     ),
+    ("another name alone", "nameOverride: scaler\n"),
+    ("a name that the release has", "nameOverride: ten\n"),
+    (
+        "metrics scraped",
+        "serviceMonitor:\n  enabled: true\n  additionalLabels:\n    release: prometheus\n  relabelings:\n    - sourceLabels: [__meta_kubernetes_pod_node_name]\n      targetLabel: node\n  metricRelabelings:\n    - action: drop\n      regex: go_.*\n      sourceLabels: [__name__]\n  endpointConfig:\n    interval: 15s\n    scrapeTimeout: 10s\n    honorLabels: true\n  sampleLimit: 0\n",
+    ),
+    (
+        "near others and apart from others",
+        "affinity:\n  nodeAffinity: null\n  podAffinity:\n    requiredDuringSchedulingIgnoredDuringExecution:\n      - topologyKey: zone\n    preferredDuringSchedulingIgnoredDuringExecution:\n      - weight: 1\n        podAffinityTerm:\n          topologyKey: rack\n  podAntiAffinity: null\n",
+    ),
+    (
+        "sections that are nothing",
+        "affinity: null\ncontroller:\n  containerName: ''\n  resources:\n    limits:\n      cpu: 500m\n  env: null\n  securityContext: null\n  extraVolumeMounts: null\n  sidecarContainer:\n    - name: proxy\n      image: proxy:1\n  sidecarVolumeMounts: null\npodSecurityContext: null\nadditionalLabels: null\nadditionalAnnotations: null\npodLabels: null\nserviceMonitor: null\nlogLevel: ''\nlogOutputPaths: []\ntopologySpreadConstraints: null\nsettings:\n  featureGates: null\n  awsFeatureGates: null\n",
+    ),
+    (
+        "values in quotes and numbers for texts",
+        "podDisruptionBudget:\n  maxUnavailable: 50%\nsettings:\n  reservedENIs: 1\n  isolatedVPC: 'true'\n  enableZonalShift: 'false'\n  ignoreDRARequests: 'false'\n  vmMemoryOverheadPercent: '0.05'\n  featureGates:\n    nodeRepair: 'true'\n",
+    ),
     (
         "more rules",
         "additionalClusterRoleRules:\n  - apiGroups: ['']\n    resources: [secrets]\n    verbs: [get]\npodDisruptionBudget:\n  name: budget\n  maxUnavailable: 0\n",
@@ -113,12 +134,13 @@ fn chart(name: &str) -> PathBuf {
 
 type Objects = BTreeMap<String, Value>;
 
-fn template(chart_name: &str, namespace: &str, values: &str) -> Objects {
+fn template(release: &str, chart_name: &str, namespace: &str, values: &str) -> Objects {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("values.yaml");
     std::fs::write(&file, values).expect("written");
     let output = Command::new(helm())
-        .args(["template", "tenon", "--namespace", namespace, "--values"])
+        .args(["template", release, "--api-versions", "monitoring.coreos.com/v1"])
+        .args(["--namespace", namespace, "--values"])
         .arg(&file)
         .arg(chart(chart_name))
         .env("HELM_CACHE_HOME", directory.path())
@@ -200,7 +222,7 @@ fn the_chart_renders_what_the_installer_builds() {
         };
         let built =
             keyed(operator::objects(&values, &release).into_iter().map(|object| object.body));
-        assert_same(what, &built, &template("tenon", namespace, &overrides.to_string()));
+        assert_same(what, &built, &template("tenon", "tenon", namespace, &overrides.to_string()));
     }
 }
 
@@ -242,11 +264,12 @@ fn a_missing_cluster_name_is_an_error() {
 
 #[test]
 fn the_crd_chart_has_all_definitions() {
-    let mut rendered = template("tenon-crds", "kube-system", "{}");
+    let mut rendered = template("tenon", "tenon-crds", "kube-system", "{}");
     // The installer leaves out what is for clusters without AWS, and what may be another autoscaler's.
     rendered.retain(|key, _| !key.contains("kwoknodeclasses") && !key.contains("capacitybuffers"));
     assert_same("CRDs", &keyed(crds::objects().into_iter().map(|object| object.body)), &rendered);
     let annotated = template(
+        "tenon",
         "tenon-crds",
         "kube-system",
         "additionalAnnotations:\n  helm.sh/resource-policy: keep\n",
@@ -256,4 +279,44 @@ fn the_crd_chart_has_all_definitions() {
             .values()
             .all(|crd| crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep")
     );
+}
+
+/// What Helm says of values that it refuses.
+fn refusal(values: &str) -> String {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("values.yaml");
+    std::fs::write(&file, values).expect("written");
+    let output = Command::new(helm())
+        .args(["template", "karpenter", "--set", "settings.clusterName=prod", "--values"])
+        .arg(&file)
+        .arg(chart("tenon"))
+        .output()
+        .expect("helm runs");
+    assert!(!output.status.success(), "{values}: {}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn helm_names_all_unknown_keys_at_once_also_those_inside_of_kubernetes_types() {
+    let said = refusal(
+        "repilcas: 2\nsettings:\n  clusterNmae: x\ntolerations:\n  - key: a\n    efect: NoSchedule\n",
+    );
+    for key in ["repilcas", "clusterNmae", "efect"] {
+        assert!(said.contains(&format!("'{key}'")), "{key}: {said}");
+    }
+    assert!(said.contains("at '/tolerations/0'"), "{said}");
+}
+
+#[test]
+fn what_can_not_work_is_refused_with_what_to_do() {
+    for repository in
+        ["public.ecr.aws/karpenter/controller", "mirror.example/aws/karpenter/controller"]
+    {
+        let said = refusal(&format!("controller:\n  image:\n    repository: {repository}\n"));
+        assert!(said.contains("set it to the image of Tenon"), "{said}");
+    }
+    let said = refusal("settings:\n  awsFeatureGates:\n    nodeClassCEL: true\n");
+    assert!(said.contains("write maxPods, kubeReserved and systemReserved"), "{said}");
+    let said = refusal("settings:\n  isolatedVPC: maybe\n");
+    assert!(said.contains("isolatedVPC"), "{said}");
 }

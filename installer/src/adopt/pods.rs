@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::{Map, Value, json};
 use tenon_installer_core::kubernetes::selector::selects;
-use tenon_installer_core::settings::values::Values;
+use tenon_installer_core::settings::values::{Controller, Values};
 
 use super::carried::{Carried, put};
 use super::variables::{is_option, keeps_reference};
@@ -107,7 +107,7 @@ pub(super) fn carry(found: &Found, carried: &mut Carried) {
     }
     metadata(found, template, carried);
     placement(found, pod, &defaults, carried);
-    container(found, pod, &defaults, carried);
+    container(found, pod, carried);
     beside(found, pod, carried);
     security(found, carried);
     probes(found, &defaults, carried);
@@ -184,12 +184,12 @@ fn placement(found: &Found, pod: &Value, defaults: &Value, carried: &mut Carried
     translate(&mut affinity["podAntiAffinity"], &is_own, &labels);
     if let Some(affinity) = affinity.as_object_mut() {
         if is_usual {
-            // The chart fills in the same about Tenon's pods.
-            affinity.remove("podAntiAffinity");
+            affinity.insert(
+                "podAntiAffinity".to_owned(),
+                defaults["affinity"]["podAntiAffinity"].clone(),
+            );
         } else if says_nothing(&affinity["podAntiAffinity"]) {
-            // An empty list keeps the chart from filling in a rule that Karpenter's pods do not have.
-            affinity["podAntiAffinity"] =
-                json!({"preferredDuringSchedulingIgnoredDuringExecution": []});
+            affinity.remove("podAntiAffinity");
         }
         if says_nothing(&affinity.get("nodeAffinity").cloned().unwrap_or_default()) {
             // Never on a node of its own: that one could not be replaced.
@@ -245,7 +245,7 @@ fn translate(rules: &mut Value, is_own: &impl Fn(&Value) -> bool, labels: &Value
 }
 
 /// Resources, variables, and volumes with their mounts.
-fn container(found: &Found, pod: &Value, defaults: &Value, carried: &mut Carried) {
+fn container(found: &Found, pod: &Value, carried: &mut Carried) {
     let container = found.operator.container();
     let values = &mut carried.values;
     if says_nothing(&container["resources"]) {
@@ -254,10 +254,8 @@ fn container(found: &Found, pod: &Value, defaults: &Value, carried: &mut Carried
              defaults, 1 CPU and 1Gi: use --set controller.resources to change that"
                 .to_owned(),
         );
-    } else if let Some(resources) =
-        exact(&container["resources"], &defaults["controller"]["resources"])
-    {
-        put(values, "/controller/resources", resources);
+    } else if container["resources"] != json!(Controller::default().resources()) {
+        put(values, "/controller/resources", container["resources"].clone());
     }
     let options = &found.operator.options;
     let mut env = values.pointer("/controller/env").and_then(Value::as_array).cloned();

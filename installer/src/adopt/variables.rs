@@ -63,9 +63,10 @@ impl Kind {
     }
 
     /// The value at which the chart leaves the variable out, so that another source of it counts.
-    fn left_out(self) -> Value {
+    fn left_out(self, key: &str) -> Value {
         match self {
-            Self::Switch => false.into(),
+            // On by default in the operator, so the chart renders what turns it off.
+            Self::Switch => (key == "ignoreDRARequests").into(),
             Self::Share => 0.0.into(),
             _ => "".into(),
         }
@@ -120,7 +121,15 @@ const OPTIONS: [(&str, Kind, Goes); 42] = [
     (lease::NAME_VARIABLE, Kind::Text, Goes::Environment),
     (lease::NAMESPACE_VARIABLE, Kind::Text, Goes::Environment),
     ("LEGACY_NODE_REPAIR", Kind::Switch, Goes::Environment),
-    ("AWS_FEATURE_GATES", Kind::Text, Goes::Environment),
+    (
+        "AWS_FEATURE_GATES",
+        Kind::Text,
+        Goes::Idle(
+            "NodeClassCEL=false",
+            "Tenon does not evaluate CEL expressions in spec.kubelet; write maxPods, kubeReserved \
+             and systemReserved of EC2NodeClasses as values",
+        ),
+    ),
     (lease::DISABLED_VARIABLE, Kind::Switch, Goes::Used),
     ("CLUSTER_NAME", Kind::Text, Goes::Used),
     ("INTERRUPTION_QUEUE", Kind::Text, Goes::Used),
@@ -175,7 +184,7 @@ pub(super) fn carry(found: &Found, carried: &mut Carried) {
         match goes {
             // The reference itself is carried over with the container's variables.
             Goes::Setting(key) if given.is_secret() => {
-                settings.insert(key.to_owned(), kind.left_out());
+                settings.insert(key.to_owned(), kind.left_out(key));
             }
             Goes::Value(_) | Goes::Gates if given.is_secret() => told.push(format!(
                 "{variable} of Karpenter's Deployment is {}, which is never recorded: it is not \

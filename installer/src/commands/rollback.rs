@@ -167,6 +167,7 @@ fn object(mut body: Value, namespace: &str) -> Result<Object, String> {
         "ServiceAccount" => ("serviceaccounts", true),
         "Service" => ("services", true),
         "PodDisruptionBudget" => ("poddisruptionbudgets", true),
+        "ServiceMonitor" => ("servicemonitors", true),
         "Role" => ("roles", true),
         "RoleBinding" => ("rolebindings", true),
         "ClusterRole" => ("clusterroles", false),

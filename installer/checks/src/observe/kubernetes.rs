@@ -104,7 +104,7 @@ pub(super) async fn read(sources: &Sources<'_>) -> (KubernetesView, Seen<Vec<Str
             webhooks(cluster),
             crds(cluster),
             releases(cluster, namespace),
-            service_account_role(cluster, namespace, service_account),
+            service_account_role(cluster, namespace, &service_account),
             aws_auth(cluster),
             async { list(cluster, &resources::node_pools()).await },
         )

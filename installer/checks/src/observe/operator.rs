@@ -30,7 +30,7 @@ pub(super) async fn read(sources: &Sources<'_>) -> OperatorView {
     let namespace = &sources.settings.namespace;
     let expected = sources.desired.as_ref().ok().and_then(|desired| desired.deployment());
     let name = sources.settings.values.fullname();
-    let expected = expected.map_or_else(|| deployment(namespace, name), Object::key);
+    let expected = expected.map_or_else(|| deployment(namespace, &name), Object::key);
     let (found, events) = tokio::join!(installed::find(cluster, &expected), events(cluster));
     let found = match found {
         Ok(found) => found,

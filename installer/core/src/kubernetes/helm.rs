@@ -22,10 +22,10 @@ use super::object::Object;
 use super::revision::Content;
 use crate::names;
 use crate::ownership::{INSTALL_ID, SPEC_HASH};
-use crate::settings::values::Values;
+use crate::settings::values::{self, Values};
 
 /// Name of the release.
-pub const RELEASE: &str = "tenon";
+pub const RELEASE: &str = values::RELEASE;
 /// What Helm writes into `app.kubernetes.io/managed-by`, and expects there.
 pub(crate) const MANAGED_BY: &str = "Helm";
 /// Who owns the fields that the chart renders, so that Helm may change them later.
@@ -37,7 +37,9 @@ pub(crate) const KEPT: usize = 10;
 
 const CHART: &str = include_str!("../../../../charts/tenon/Chart.yaml");
 const VALUES: &str = include_str!("../../../../charts/tenon/values.yaml");
-const TEMPLATES: [(&str, &str); 7] = [
+const SCHEMA: &str = include_str!("../../../../charts/tenon/values.schema.json");
+const TEMPLATES: [(&str, &str); 9] = [
+    ("templates/NOTES.txt", include_str!("../../../../charts/tenon/templates/NOTES.txt")),
     ("templates/_env.tpl", include_str!("../../../../charts/tenon/templates/_env.tpl")),
     ("templates/_helpers.tpl", include_str!("../../../../charts/tenon/templates/_helpers.tpl")),
     (
@@ -53,6 +55,10 @@ const TEMPLATES: [(&str, &str); 7] = [
     (
         "templates/serviceaccount.yaml",
         include_str!("../../../../charts/tenon/templates/serviceaccount.yaml"),
+    ),
+    (
+        "templates/servicemonitor.yaml",
+        include_str!("../../../../charts/tenon/templates/servicemonitor.yaml"),
     ),
 ];
 
@@ -256,7 +262,7 @@ fn chart(content: &Content) -> Value {
         "lock": null,
         "templates": templates,
         "values": read(VALUES),
-        "schema": null,
+        "schema": STANDARD.encode(SCHEMA),
         "files": [content.file()],
     })
 }

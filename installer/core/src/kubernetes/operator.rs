@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
 use k8s_openapi::api::core::v1::{
     Affinity, Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction,
-    ObjectFieldSelector, PodAffinityTerm, PodAntiAffinity, PodSpec, PodTemplateSpec, Probe,
-    ResourceFieldSelector, SeccompProfile, SecurityContext, Service, ServiceAccount, ServicePort,
-    ServiceSpec, TopologySpreadConstraint,
+    ObjectFieldSelector, PodSpec, PodTemplateSpec, Probe, ResourceFieldSelector, SeccompProfile,
+    SecurityContext, Service, ServiceAccount, ServicePort, ServiceSpec, TopologySpreadConstraint,
 };
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde_json::json;
 
 use super::object::Object;
 use super::rbac;
@@ -29,6 +29,7 @@ pub fn objects(values: &Values, release: &Release) -> Vec<Object> {
     objects.push(Object::new(&service(values, release)));
     objects.push(Object::new(&disruption_budget(values, release)));
     objects.push(Object::new(&deployment(values, release)));
+    objects.extend(service_monitor(values, release));
     objects
 }
 
@@ -50,7 +51,7 @@ fn annotate(mut metadata: ObjectMeta, annotations: &BTreeMap<String, String>) ->
 fn service_account(values: &Values, release: &Release) -> ServiceAccount {
     ServiceAccount {
         metadata: annotate(
-            namespaced(values, release, values.service_account_name()),
+            namespaced(values, release, &values.service_account_name()),
             &values.service_account.annotations,
         ),
         automount_service_account_token: Some(false),
@@ -61,7 +62,7 @@ fn service_account(values: &Values, release: &Release) -> ServiceAccount {
 fn service(values: &Values, release: &Release) -> Service {
     Service {
         metadata: annotate(
-            namespaced(values, release, values.fullname()),
+            namespaced(values, release, &values.fullname()),
             &values.service.annotations,
         ),
         spec: Some(ServiceSpec {
@@ -84,7 +85,7 @@ fn disruption_budget(values: &Values, release: &Release) -> PodDisruptionBudget 
     PodDisruptionBudget {
         metadata: namespaced(values, release, &values.pod_disruption_budget.name),
         spec: Some(PodDisruptionBudgetSpec {
-            max_unavailable: Some(IntOrString::Int(values.pod_disruption_budget.max_unavailable)),
+            max_unavailable: Some(values.pod_disruption_budget.max_unavailable.clone()),
             selector: Some(label_selector(values, release)),
             ..PodDisruptionBudgetSpec::default()
         }),
@@ -92,11 +93,41 @@ fn disruption_budget(values: &Values, release: &Release) -> PodDisruptionBudget 
     }
 }
 
+fn service_monitor(values: &Values, release: &Release) -> Option<Object> {
+    let monitor = &values.service_monitor;
+    let mut endpoint = json!({"port": "http-metrics", "path": "/metrics"});
+    for (key, list) in
+        [("relabelings", &monitor.relabelings), ("metricRelabelings", &monitor.metric_relabelings)]
+    {
+        if !list.is_empty() {
+            endpoint[key] = json!(list);
+        }
+    }
+    json_patch::merge(&mut endpoint, &json!(monitor.endpoint_config));
+    let mut metadata = namespaced(values, release, &values.fullname());
+    let mut labels = monitor.additional_labels.clone();
+    metadata.labels.get_or_insert_default().append(&mut labels);
+    let mut body = json!({
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "ServiceMonitor",
+        "metadata": metadata,
+        "spec": {
+            "namespaceSelector": {"matchNames": [release.namespace]},
+            "selector": {"matchLabels": selector(values, release)},
+            "endpoints": [endpoint],
+        },
+    });
+    if let Some(limit) = monitor.sample_limit {
+        body["spec"]["sampleLimit"] = limit.into();
+    }
+    monitor.enabled.then(|| Object::from_json(body, "servicemonitors"))
+}
+
 fn deployment(values: &Values, release: &Release) -> Deployment {
     let mut labels = values.pod_labels.clone();
     labels.extend(selector(values, release));
     Deployment {
-        metadata: namespaced(values, release, values.fullname()),
+        metadata: namespaced(values, release, &values.fullname()),
         spec: DeploymentSpec {
             replicas: Some(values.replicas),
             revision_history_limit: Some(values.revision_history_limit),
@@ -126,10 +157,10 @@ fn pod(values: &Values, release: &Release) -> PodSpec {
     }
     let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     PodSpec {
-        service_account_name: Some(values.service_account_name().to_owned()),
+        service_account_name: Some(values.service_account_name().into_owned()),
         automount_service_account_token: Some(true),
         image_pull_secrets: some(&values.image_pull_secrets),
-        security_context: Some(values.pod_security_context.clone()),
+        security_context: set(&values.pod_security_context),
         priority_class_name: text(&values.priority_class_name),
         termination_grace_period_seconds: values.termination_grace_period_seconds,
         host_network: values.host_network.then_some(true),
@@ -138,7 +169,7 @@ fn pod(values: &Values, release: &Release) -> PodSpec {
         dns_config: set(&values.dns_config),
         init_containers: some(&values.init_containers),
         node_selector: (!values.node_selector.is_empty()).then(|| values.node_selector.clone()),
-        affinity: Some(affinity(values, release)),
+        affinity: set(&affinity(values, release)),
         topology_spread_constraints: some(&spread(values, release)),
         tolerations: some(&values.tolerations),
         volumes: some(&values.extra_volumes),
@@ -165,16 +196,30 @@ fn sidecars(values: &Values) -> impl Iterator<Item = Container> {
     })
 }
 
+/// Terms about pods that have no selector are about the operator's own pods.
 fn affinity(values: &Values, release: &Release) -> Affinity {
     let mut affinity = values.affinity.clone();
-    affinity.pod_anti_affinity.get_or_insert_with(|| PodAntiAffinity {
-        required_during_scheduling_ignored_during_execution: Some(vec![PodAffinityTerm {
-            topology_key: "kubernetes.io/hostname".to_owned(),
-            label_selector: Some(label_selector(values, release)),
-            ..PodAffinityTerm::default()
-        }]),
-        preferred_during_scheduling_ignored_during_execution: None,
-    });
+    let (together, apart) = (affinity.pod_affinity.as_mut(), affinity.pod_anti_affinity.as_mut());
+    let terms = together
+        .map(|rules| {
+            (
+                rules.required_during_scheduling_ignored_during_execution.as_mut(),
+                rules.preferred_during_scheduling_ignored_during_execution.as_mut(),
+            )
+        })
+        .into_iter()
+        .chain(apart.map(|rules| {
+            (
+                rules.required_during_scheduling_ignored_during_execution.as_mut(),
+                rules.preferred_during_scheduling_ignored_during_execution.as_mut(),
+            )
+        }));
+    for (required, preferred) in terms {
+        let preferred = preferred.into_iter().flatten().map(|it| &mut it.pod_affinity_term);
+        for term in required.into_iter().flatten().chain(preferred) {
+            term.label_selector.get_or_insert_with(|| label_selector(values, release));
+        }
+    }
     affinity
 }
 
@@ -210,7 +255,7 @@ fn container(values: &Values) -> Container {
         ..Probe::default()
     };
     Container {
-        name: controller.container_name.clone(),
+        name: controller.name().to_owned(),
         image: Some(controller.image.reference()),
         image_pull_policy: Some(values.image_pull_policy.clone()),
         security_context: Some(SecurityContext {
@@ -236,7 +281,7 @@ fn container(values: &Values) -> Container {
         ]),
         liveness_probe: Some(probe("/healthz", controller.liveness_probe)),
         readiness_probe: Some(probe("/readyz", controller.readiness_probe)),
-        resources: Some(controller.resources.clone()),
+        resources: Some(controller.resources()),
         volume_mounts: (!controller.extra_volume_mounts.is_empty())
             .then(|| controller.extra_volume_mounts.clone()),
         ..Container::default()
@@ -254,7 +299,7 @@ fn environment(values: &Values) -> Vec<EnvVar> {
         value: None,
         value_from: Some(EnvVarSource {
             resource_field_ref: Some(ResourceFieldSelector {
-                container_name: Some(values.controller.container_name.clone()),
+                container_name: Some(values.controller.name().to_owned()),
                 divisor: Some(Quantity(divisor.to_owned())),
                 resource: resource.to_owned(),
             }),
@@ -264,13 +309,14 @@ fn environment(values: &Values) -> Vec<EnvVar> {
     let settings = &values.settings;
     let mut env = vec![
         plain("KUBERNETES_MIN_VERSION", "1.19.0-0"),
-        plain("KARPENTER_SERVICE", values.fullname()),
+        plain("KARPENTER_SERVICE", &values.fullname()),
         plain("LOG_LEVEL", &values.log_level),
         plain("LOG_OUTPUT_PATHS", &values.log_output_paths.join(",")),
         plain("LOG_ERROR_OUTPUT_PATHS", &values.log_error_output_paths.join(",")),
         plain("METRICS_PORT", &values.controller.metrics.port.to_string()),
         plain("HEALTH_PROBE_PORT", &values.controller.health_probe.port.to_string()),
     ];
+    env.retain(|variable| variable.value.as_ref().is_some_and(|value| !value.is_empty()));
     let Controller { debug, tracing, .. } = &values.controller;
     env.extend(debug.port.map(|port| plain("DEBUG_PORT", &port.to_string())));
     env.extend(debug.profiling.then(|| plain("ENABLE_PROFILING", "true")));
@@ -327,7 +373,6 @@ fn environment(values: &Values) -> Vec<EnvVar> {
         ("STATIC_INSTANCE_PROFILES", settings.static_instance_profiles),
         ("EKS_CONTROL_PLANE", settings.eks_control_plane),
         ("ENABLE_ZONAL_SHIFT", settings.enable_zonal_shift),
-        ("IGNORE_DRA_REQUESTS", settings.ignore_dra_requests),
         ("DISABLE_CLUSTER_STATE_OBSERVABILITY", settings.disable_cluster_state_observability),
         ("DISABLE_DRY_RUN", settings.disable_dry_run),
     ] {
@@ -335,8 +380,14 @@ fn environment(values: &Values) -> Vec<EnvVar> {
             env.push(plain(name, "true"));
         }
     }
-    if !settings.nominate_pods {
-        env.push(plain("NOMINATE_PODS", "false"));
+    // On by default in the operator.
+    for (name, value) in [
+        ("IGNORE_DRA_REQUESTS", settings.ignore_dra_requests),
+        ("NOMINATE_PODS", settings.nominate_pods),
+    ] {
+        if !value {
+            env.push(plain(name, "false"));
+        }
     }
     env.extend(values.controller.env.iter().cloned());
     env

@@ -17,7 +17,7 @@ const READ: [&str; 3] = ["get", "list", "watch"];
 
 /// The roles and their bindings.
 pub fn objects(values: &Values, release: &Release) -> Vec<Object> {
-    let name = values.fullname();
+    let name = &*values.fullname();
     let core = format!("{name}-core");
     let dns = format!("{name}-dns");
     vec![
@@ -187,7 +187,7 @@ fn role(
 fn subjects(values: &Values, release: &Release) -> Vec<Subject> {
     vec![Subject {
         kind: "ServiceAccount".to_owned(),
-        name: values.service_account_name().to_owned(),
+        name: values.service_account_name().into_owned(),
         namespace: Some(release.namespace.clone()),
         api_group: None,
     }]

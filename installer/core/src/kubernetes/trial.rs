@@ -13,6 +13,9 @@ use super::object::{Key, Object, label};
 
 mod schema;
 
+/// The API of the Prometheus operator, which clusters need not have.
+const MONITORING: &str = "monitoring.coreos.com";
+
 /// How many objects are tried at once.
 const AT_ONCE: usize = 8;
 
@@ -82,6 +85,10 @@ fn judge(object: &Object, error: &KubeError, all: &[&Object], trial: &mut Trial)
                 field: Some(field),
                 message,
             }));
+        } else if object.resource.group == MONITORING {
+            let message = "the cluster does not serve this type: install the Prometheus operator first, or set \
+                           serviceMonitor.enabled to false";
+            trial.refusals.push(Refusal { object: key, field: None, message: message.to_owned() });
         } else if !is_planned(object, all) {
             trial.untried.push(format!("{key}: {message}"));
         }

@@ -6,14 +6,14 @@ use k8s_openapi::api::core::v1::{Service, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::core::ApiResource;
+use kube::core::{ApiResource, GroupVersionKind};
 
 use crate::kubernetes::client::{Cluster, KubeError};
 use crate::kubernetes::object::Object;
 use crate::ownership::INSTALL_ID;
 
 /// Every type that an operator's chart has had, those that pods hang on first, and CRDs. NodePools and EC2NodeClasses are not in it: nodes hang on them.
-pub fn types() -> [ApiResource; 9] {
+pub fn types() -> [ApiResource; 10] {
     [
         ApiResource::erase::<Deployment>(&()),
         ApiResource::erase::<PodDisruptionBudget>(&()),
@@ -24,6 +24,10 @@ pub fn types() -> [ApiResource; 9] {
         ApiResource::erase::<ClusterRole>(&()),
         ApiResource::erase::<ServiceAccount>(&()),
         ApiResource::erase::<CustomResourceDefinition>(&()),
+        ApiResource::from_gvk_with_plural(
+            &GroupVersionKind::gvk("monitoring.coreos.com", "v1", "ServiceMonitor"),
+            "servicemonitors",
+        ),
     ]
 }
 
@@ -39,6 +43,8 @@ pub async fn read(cluster: &Cluster, install_id: &str) -> Result<Vec<Object>, Ku
                 tracing::debug!("{error}: objects of earlier settings are not searched for");
                 Ok(Vec::new())
             }
+            // Not every cluster serves ServiceMonitors.
+            Err(error) if error.is_not_found() => Ok(Vec::new()),
             Err(error) => Err(error),
         }
     });

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tenon_iam_policies::interruption::InterruptionRule;
 
-use crate::settings::values::Values;
+use crate::settings::values::{Values, chart};
 
 /// The file format's version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -404,6 +404,7 @@ impl Config {
     /// The JSON schema of settings files.
     pub fn json_schema() -> Value {
         let mut schema = schemars::schema_for!(Self).to_value();
+        chart::refuse_unknown_fields(&mut schema);
         if let Some(schema) = schema.as_object_mut() {
             schema.insert(
                 "$id".to_owned(),

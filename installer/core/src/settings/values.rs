@@ -1,100 +1,114 @@
 //! The values of the operator's objects, under the keys of the Helm chart (and of upstream's).
 
+pub mod chart;
 mod check;
+mod controller;
+mod lenient;
+mod monitor;
 mod settings;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::{DeploymentStrategy, RollingUpdateDeployment};
 use k8s_openapi::api::core::v1::{
-    Affinity, AppArmorProfile, Container, EnvFromSource, EnvVar, LocalObjectReference,
-    NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodDNSConfig,
-    PodSecurityContext, ResourceRequirements, SELinuxOptions, SeccompProfile, Toleration,
-    TopologySpreadConstraint, Volume, VolumeMount,
+    Affinity, Container, LocalObjectReference, NodeAffinity, NodeSelector, NodeSelectorRequirement,
+    NodeSelectorTerm, PodAffinityTerm, PodAntiAffinity, PodDNSConfig, PodSecurityContext,
+    SeccompProfile, Toleration, TopologySpreadConstraint, Volume,
 };
 use k8s_openapi::api::rbac::v1::PolicyRule;
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 pub(super) use self::check::Refused;
-pub use self::settings::{FeatureGates, OperatorSettings};
+pub use self::controller::{Controller, Image, PLACEHOLDER, ProbeTiming};
+use self::lenient::list_or_nothing;
+pub use self::monitor::ServiceMonitor;
+pub use self::settings::{AwsFeatureGates, FeatureGates, OperatorSettings};
+
+/// Name of the release that the installer makes.
+pub(crate) const RELEASE: &str = "tenon";
 
 /// All values.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Values {
-    /// Value of `app.kubernetes.io/name`; empty: `karpenter`.
+    /// Value of the label `app.kubernetes.io/name`; empty: `karpenter`.
     pub name_override: String,
-    /// Name of the objects; empty: `karpenter`.
+    /// Name of the objects; empty: `RELEASE-karpenter`, or `RELEASE` if it contains `karpenter`, or `karpenter` if it contains `tenon`.
     pub fullname_override: String,
-    /// More labels for all objects.
+    /// Additional labels for all objects.
     pub additional_labels: BTreeMap<String, String>,
-    /// More annotations for all objects.
+    /// Additional annotations for all objects.
     pub additional_annotations: BTreeMap<String, String>,
-    /// When the image is pulled.
+    /// When the kubelet pulls the image: `Always`, `IfNotPresent` or `Never`.
     pub image_pull_policy: String,
-    /// Secrets for the registry.
+    /// Secrets with the credentials of the image's registry.
     pub image_pull_secrets: Vec<LocalObjectReference>,
-    /// The metrics Service.
+    /// The Service of the metrics.
     pub service: Service,
     /// The operator's ServiceAccount.
     pub service_account: ServiceAccount,
-    /// More rules for the operator.
+    /// Additional rules for the operator's ClusterRole.
     pub additional_cluster_role_rules: Vec<PolicyRule>,
-    /// How many operators run, one of them active.
+    /// The ServiceMonitor of the Prometheus operator.
+    pub service_monitor: ServiceMonitor,
+    /// Number of replicas. One is active, the others stand by.
     #[schemars(range(min = 0, max = 10))]
     pub replicas: i32,
-    /// How many old ReplicaSets are kept.
+    /// Number of old ReplicaSets to keep.
     pub revision_history_limit: i32,
-    /// How new pods take the place of old ones.
+    /// How a rollout replaces pods.
     pub strategy: DeploymentStrategy,
-    /// Labels of the pods.
+    /// Additional labels of the pods.
     pub pod_labels: BTreeMap<String, String>,
     /// Annotations of the pods.
     pub pod_annotations: BTreeMap<String, String>,
     /// The PodDisruptionBudget.
     pub pod_disruption_budget: DisruptionBudget,
-    /// Security of the pods.
+    /// Security context of the pods.
     pub pod_security_context: PodSecurityContext,
-    /// Priority of the pods.
+    /// Name of the pods' PriorityClass.
     pub priority_class_name: String,
-    /// How long the operator may take to stop, in seconds.
+    /// Termination grace period of the pods in seconds; absent: 30.
     pub termination_grace_period_seconds: Option<i64>,
-    /// Use the node's network.
+    /// Use the network of the node. Custom CNIs require it.
     pub host_network: bool,
-    /// Who schedules the pods.
+    /// Name of the scheduler of the pods.
     pub scheduler_name: String,
-    /// How the pods resolve names.
+    /// DNS policy of the pods.
     pub dns_policy: String,
-    /// Name servers, search domains and options of the pods' resolver.
+    /// Name servers, search domains and resolver options of the pods.
     #[serde(rename = "dnsConfig")]
     pub dns_config: PodDNSConfig,
-    /// Containers that run to their end before the operator's begins.
+    /// Containers that run to completion before the operator's container starts.
     #[serde(deserialize_with = "list_or_nothing")]
     pub init_containers: Vec<Container>,
-    /// Labels of nodes that the pods may run on.
+    /// Labels of the nodes that the pods may run on.
     pub node_selector: BTreeMap<String, String>,
-    /// Where the pods run. A pod anti-affinity by host name is added when this has none.
+    /// Affinity of the pods. Terms about pods that have no label selector are about the operator's own pods.
     pub affinity: Affinity,
-    /// How the pods are spread. The label selector is filled in.
+    /// Topology spread of the pods. The label selector is added unless it is set.
     pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
     /// Taints that the pods tolerate.
     pub tolerations: Vec<Toleration>,
-    /// More volumes.
+    /// Additional volumes of the pods.
     pub extra_volumes: Vec<Volume>,
     /// The operator's container.
     pub controller: Controller,
-    /// `debug`, `info` or `error`.
+    /// Log level: `debug`, `info`, `warn` or `error`.
     pub log_level: String,
-    /// Where the log goes.
+    /// Destinations of the log.
     pub log_output_paths: Vec<String>,
-    /// Where errors of the log itself go.
+    /// Destinations of errors of the logger itself.
     pub log_error_output_paths: Vec<String>,
     /// The operator's settings.
     pub settings: OperatorSettings,
+    /// Values that Helm passes to all charts of an umbrella chart. Templates in `settings` may use them.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub global: Map<String, Value>,
 }
 
 /// `service`
@@ -109,11 +123,11 @@ pub struct Service {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ServiceAccount {
-    /// Make it.
+    /// Create the ServiceAccount.
     pub create: bool,
-    /// Its name; empty: that of the other objects.
+    /// Name of the ServiceAccount; empty: the name of the other objects.
     pub name: String,
-    /// Its annotations.
+    /// Annotations of the ServiceAccount, such as `eks.amazonaws.com/role-arn`.
     pub annotations: BTreeMap<String, String>,
 }
 
@@ -127,211 +141,16 @@ impl Default for ServiceAccount {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct DisruptionBudget {
-    /// Its name.
+    /// Name of the PodDisruptionBudget.
     pub name: String,
-    /// How many pods may be gone.
-    pub max_unavailable: i32,
+    /// Number or share of the pods that an eviction may leave unavailable.
+    pub max_unavailable: IntOrString,
 }
 
 impl Default for DisruptionBudget {
     fn default() -> Self {
-        Self { name: "karpenter".to_owned(), max_unavailable: 1 }
+        Self { name: "karpenter".to_owned(), max_unavailable: IntOrString::Int(1) }
     }
-}
-
-/// `controller`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Controller {
-    /// Name of the container.
-    pub container_name: String,
-    /// Its image.
-    pub image: Image,
-    /// More environment variables.
-    pub env: Vec<EnvVar>,
-    /// More environment variables from ConfigMaps and Secrets.
-    pub env_from: Vec<EnvFromSource>,
-    /// What the container's security context has beside the restrictions that it always has.
-    pub security_context: ContainerSecurity,
-    /// Requests and limits.
-    pub resources: ResourceRequirements,
-    /// More mounts.
-    pub extra_volume_mounts: Vec<VolumeMount>,
-    /// Containers beside the operator's. One without `volumeMounts` of its own has those of `extraVolumeMounts` and `sidecarVolumeMounts`.
-    #[serde(deserialize_with = "list_or_nothing")]
-    pub sidecar_container: Vec<Container>,
-    /// Mounts of the containers beside it, after `extraVolumeMounts`.
-    pub sidecar_volume_mounts: Vec<VolumeMount>,
-    /// The metrics port.
-    pub metrics: Port,
-    /// The port of the probes.
-    pub health_probe: Port,
-    /// When the container counts as dead.
-    pub liveness_probe: ProbeTiming,
-    /// When it counts as ready.
-    pub readiness_probe: ProbeTiming,
-    /// What helps to find out what the operator does.
-    pub debug: DebugServer,
-    /// Where traces go.
-    pub tracing: Tracing,
-}
-
-impl Default for Controller {
-    fn default() -> Self {
-        let quantity = |text: &str| Quantity(text.to_owned());
-        Self {
-            container_name: "controller".to_owned(),
-            image: Image::default(),
-            env: Vec::new(),
-            env_from: Vec::new(),
-            resources: ResourceRequirements {
-                requests: Some(BTreeMap::from([
-                    ("cpu".to_owned(), quantity("1")),
-                    ("memory".to_owned(), quantity("1Gi")),
-                ])),
-                limits: Some(BTreeMap::from([("memory".to_owned(), quantity("1Gi"))])),
-                claims: None,
-            },
-            security_context: ContainerSecurity::default(),
-            extra_volume_mounts: Vec::new(),
-            sidecar_container: Vec::new(),
-            sidecar_volume_mounts: Vec::new(),
-            metrics: Port { port: 8080 },
-            health_probe: Port { port: 8081 },
-            liveness_probe: ProbeTiming::starting_after(30),
-            readiness_probe: ProbeTiming::starting_after(5),
-            debug: DebugServer::default(),
-            tracing: Tracing::default(),
-        }
-    }
-}
-
-/// `controller.image`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Image {
-    /// Image without tag.
-    pub repository: String,
-    /// Tag; empty: the chart's version.
-    pub tag: String,
-    /// Digest, such as `sha256:…`.
-    pub digest: String,
-}
-
-/// The repository of a build that no release made. It names no registry, so that nothing can be pulled from it.
-pub const PLACEHOLDER: &str = "tenon-operator";
-
-/// The repository that a release has by default.
-const REPOSITORY: &str = match option_env!("TENON_IMAGE") {
-    Some(repository) => repository,
-    None => PLACEHOLDER,
-};
-
-impl Default for Image {
-    fn default() -> Self {
-        Self { repository: REPOSITORY.to_owned(), tag: String::new(), digest: String::new() }
-    }
-}
-
-impl Image {
-    /// Its tag, or the version that stands for an empty one.
-    pub fn tag(&self) -> &str {
-        if self.tag.is_empty() { env!("CARGO_PKG_VERSION") } else { &self.tag }
-    }
-
-    /// The image as a pod names it.
-    pub fn reference(&self) -> String {
-        let tag = self.tag();
-        let digest =
-            if self.digest.is_empty() { String::new() } else { format!("@{}", self.digest) };
-        format!("{}:{tag}{digest}", self.repository)
-    }
-}
-
-/// `controller.securityContext`
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct ContainerSecurity {
-    /// AppArmor profile.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub app_armor_profile: Option<AppArmorProfile>,
-    /// SELinux options.
-    #[serde(rename = "seLinuxOptions", skip_serializing_if = "Option::is_none")]
-    pub se_linux_options: Option<SELinuxOptions>,
-    /// Seccomp profile; absent: `RuntimeDefault`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub seccomp_profile: Option<SeccompProfile>,
-}
-
-/// `controller.livenessProbe` and `controller.readinessProbe`: when a probe is made and what it takes to believe it. What is absent is Kubernetes' default.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct ProbeTiming {
-    /// Seconds from the container's start to the first probe.
-    #[schemars(range(min = 0))]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub initial_delay_seconds: Option<i32>,
-    /// Seconds between probes.
-    #[schemars(range(min = 1))]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub period_seconds: Option<i32>,
-    /// Seconds for an answer.
-    #[schemars(range(min = 1))]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub timeout_seconds: Option<i32>,
-    /// So many probes have to fail in a row.
-    #[schemars(range(min = 1))]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub failure_threshold: Option<i32>,
-    /// So many probes have to succeed in a row; 1 for the liveness probe.
-    #[schemars(range(min = 1))]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub success_threshold: Option<i32>,
-}
-
-impl ProbeTiming {
-    fn starting_after(seconds: i32) -> Self {
-        Self { initial_delay_seconds: Some(seconds), timeout_seconds: Some(30), ..Self::default() }
-    }
-}
-
-/// A list, or the empty map that Karpenter's chart has for one: values that Helm has printed go on working.
-fn list_or_nothing<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Container>, D::Error> {
-    let value = Value::deserialize(from)?;
-    if value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty) {
-        return Ok(Vec::new());
-    }
-    serde_json::from_value(value).map_err(serde::de::Error::custom)
-}
-
-/// A port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Port {
-    /// Its number.
-    #[schemars(range(min = 1, max = 65535))]
-    pub port: i32,
-}
-
-/// `controller.debug`
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct DebugServer {
-    /// Its port on the pod's loopback address; 0 for none, absent: the operator's default (8082).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub port: Option<u16>,
-    /// Serve profiles there.
-    pub profiling: bool,
-}
-
-/// `controller.tracing`
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Tracing {
-    /// Send traces to a collector.
-    pub enabled: bool,
-    /// URL of the collector; empty: the operator's default.
-    pub endpoint: String,
 }
 
 impl Default for Values {
@@ -351,6 +170,7 @@ impl Default for Values {
             service: Service::default(),
             service_account: ServiceAccount::default(),
             additional_cluster_role_rules: Vec::new(),
+            service_monitor: ServiceMonitor::default(),
             replicas: 2,
             revision_history_limit: 10,
             strategy: DeploymentStrategy {
@@ -389,6 +209,15 @@ impl Default for Values {
                     }),
                     preferred_during_scheduling_ignored_during_execution: None,
                 }),
+                pod_anti_affinity: Some(PodAntiAffinity {
+                    required_during_scheduling_ignored_during_execution: Some(vec![
+                        PodAffinityTerm {
+                            topology_key: "kubernetes.io/hostname".to_owned(),
+                            ..PodAffinityTerm::default()
+                        },
+                    ]),
+                    preferred_during_scheduling_ignored_during_execution: None,
+                }),
                 ..Affinity::default()
             },
             topology_spread_constraints: vec![TopologySpreadConstraint {
@@ -408,6 +237,7 @@ impl Default for Values {
             log_output_paths: vec!["stdout".to_owned()],
             log_error_output_paths: vec!["stderr".to_owned()],
             settings: OperatorSettings::default(),
+            global: Map::new(),
         }
     }
 }
@@ -415,14 +245,21 @@ impl Default for Values {
 impl Values {
     /// The defaults with a values file merged into them as Helm does it: maps are merged, everything else is replaced, `null` takes a default away.
     pub fn merged(overrides: &Value) -> Result<Self, serde_json::Error> {
-        let mut merged = serde_json::to_value(Self::default())?;
+        let defaults = serde_json::to_value(Self::default())?;
+        let mut merged = defaults.clone();
         json_patch::merge(&mut merged, overrides);
+        empty_nulls(&mut merged, overrides, &defaults);
         serde_json::from_value(merged)
     }
 
-    /// Name of the objects.
-    pub fn fullname(&self) -> &str {
-        if self.fullname_override.is_empty() { "karpenter" } else { &self.fullname_override }
+    /// Name of the objects, as the chart gives it in a release of our name.
+    pub fn fullname(&self) -> Cow<'_, str> {
+        match (self.fullname_override.as_str(), self.name_override.as_str()) {
+            ("", "") => "karpenter".into(),
+            ("", name) if RELEASE.contains(name) => RELEASE.into(),
+            ("", name) => format!("{RELEASE}-{name}").into(),
+            (name, _) => name.into(),
+        }
     }
 
     /// Value of `app.kubernetes.io/name`.
@@ -431,11 +268,11 @@ impl Values {
     }
 
     /// Name of the service account.
-    pub fn service_account_name(&self) -> &str {
+    pub fn service_account_name(&self) -> Cow<'_, str> {
         match (self.service_account.name.as_str(), self.service_account.create) {
             ("", true) => self.fullname(),
-            ("", false) => "default",
-            (name, _) => name,
+            ("", false) => "default".into(),
+            (name, _) => name.into(),
         }
     }
 }
@@ -450,5 +287,44 @@ pub fn merge(into: &mut Value, overrides: &Value) {
             }
         }
         (into, value) => *into = value.clone(),
+    }
+}
+
+/// Sections of the values, whose fields have defaults of their own. Everything else is a map or a type of Kubernetes.
+const SECTIONS: [&str; 14] = [
+    "controller",
+    "debug",
+    "healthProbe",
+    "image",
+    "livenessProbe",
+    "metrics",
+    "podDisruptionBudget",
+    "readinessProbe",
+    "securityContext",
+    "service",
+    "serviceAccount",
+    "serviceMonitor",
+    "settings",
+    "tracing",
+];
+
+/// A field of a section (`defaults` are the section's) that the overrides say is `null` would get its default again: it gets an empty text, list or map.
+fn empty_nulls(merged: &mut Value, overrides: &Value, defaults: &Value) {
+    let (Value::Object(merged), Value::Object(overrides)) = (merged, overrides) else { return };
+    for (key, value) in overrides {
+        let Some(default) = defaults.get(key) else { continue };
+        if value.is_null() {
+            let empty = match default {
+                Value::String(_) => Value::String(String::new()),
+                Value::Array(_) => Value::Array(Vec::new()),
+                Value::Object(_) => Value::Object(Map::new()),
+                _ => continue,
+            };
+            merged.insert(key.clone(), empty);
+        } else if SECTIONS.contains(&key.as_str())
+            && let Some(merged) = merged.get_mut(key)
+        {
+            empty_nulls(merged, value, default);
+        }
     }
 }

@@ -244,7 +244,8 @@ fn each_option_is_carried_over_or_told_or_in_the_way() {
         ("LEADER_ELECTION_NAME", "mine", value("/controller/env/0/value", "mine")),
         ("LEADER_ELECTION_NAMESPACE", "leases", value("/controller/env/0/value", "leases")),
         ("LEGACY_NODE_REPAIR", "true", value("/controller/env/0/name", "LEGACY_NODE_REPAIR")),
-        ("AWS_FEATURE_GATES", "X=true", value("/controller/env/0/name", "AWS_FEATURE_GATES")),
+        ("AWS_FEATURE_GATES", "NodeClassCEL=false", Nothing),
+        ("AWS_FEATURE_GATES", "NodeClassCEL=true", Told("CEL expressions")),
         ("HTTP_PROXY", "http://p:3128", value("/controller/env/0/value", "http://p:3128")),
         ("HTTPS_PROXY", "http://p:3128", value("/controller/env/0/name", "HTTPS_PROXY")),
         ("NO_PROXY", ".internal", value("/controller/env/0/value", ".internal")),
@@ -449,8 +450,8 @@ fn each_field_of_its_pods_is_carried_over_or_told() {
             "no anti-affinity",
             vec![("/spec/affinity", json!({}))],
             value(
-                "/affinity/podAntiAffinity",
-                json!({"preferredDuringSchedulingIgnoredDuringExecution": []}),
+                "/affinity",
+                json!({"nodeAffinity": plain()["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]}),
             ),
         ),
         (

@@ -98,7 +98,7 @@ fn sheets(
     let scope = Scope { features: features(args, desired), ..desired.scope.clone() };
     let service_account = ServiceAccount {
         namespace: settings.namespace.clone(),
-        name: settings.values.service_account_name().to_owned(),
+        name: settings.values.service_account_name().into_owned(),
     };
     let mut sheets = Vec::new();
     let mut add = |name: &str, about: String, document: &Document| {

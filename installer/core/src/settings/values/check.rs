@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ResourceRequirements;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::Values;
 use crate::settings::syntax::{
@@ -87,14 +88,37 @@ impl Values {
         self.check_image(&mut judge);
         self.check_scheduling(&mut judge);
         judge.not_negative("revisionHistoryLimit", self.revision_history_limit.into());
-        judge.not_negative(
-            "podDisruptionBudget.maxUnavailable",
-            self.pod_disruption_budget.max_unavailable.into(),
-        );
+        match &self.pod_disruption_budget.max_unavailable {
+            IntOrString::Int(number) => {
+                judge.not_negative("podDisruptionBudget.maxUnavailable", (*number).into());
+            }
+            IntOrString::String(share) => judge.expect(
+                share.strip_suffix('%').is_some_and(|it| it.parse::<u32>().is_ok()),
+                "podDisruptionBudget.maxUnavailable",
+                share,
+                "0 or more, or a share such as 50%",
+            ),
+        }
         if let Some(seconds) = self.termination_grace_period_seconds {
             judge.not_negative("terminationGracePeriodSeconds", seconds);
         }
         judge.resources("controller.resources", &self.controller.resources);
+        for (key, text) in self.settings.texts() {
+            let is_template = text.contains("{{");
+            judge.expect(
+                !is_template,
+                &format!("settings.{key}"),
+                text,
+                "the value itself, because only Helm renders templates",
+            );
+        }
+        judge.expect(
+            !self.settings.aws_feature_gates.node_class_cel,
+            "settings.awsFeatureGates.nodeClassCEL",
+            "true",
+            "false, because Tenon does not evaluate CEL expressions in spec.kubelet; write maxPods, kubeReserved and \
+             systemReserved of EC2NodeClasses as values",
+        );
         judge.refused
     }
 
@@ -109,12 +133,18 @@ impl Values {
             "a DNS label that begins with a letter: at most 63 lower-case letters, digits and \
              dashes, no dash at an end",
         );
+        judge.expect(
+            fits(&self.fullname()) || !self.fullname_override.is_empty(),
+            "nameOverride",
+            &self.name_override,
+            "a DNS label, because the names of objects end with it",
+        );
         judge.if_set(is_dns_name, "serviceAccount.name", &self.service_account.name, DNS_NAME);
         let budget = &self.pod_disruption_budget.name;
         judge.expect(is_dns_name(budget), "podDisruptionBudget.name", budget, DNS_NAME);
         judge.if_set(is_dns_name, "priorityClassName", &self.priority_class_name, DNS_NAME);
         let container = &self.controller.container_name;
-        judge.expect(is_dns_label(container), "controller.containerName", container, DNS_LABEL);
+        judge.if_set(is_dns_label, "controller.containerName", container, DNS_LABEL);
     }
 
     fn check_labels(&self, judge: &mut Judge) {
@@ -131,6 +161,13 @@ impl Values {
         let image = &self.controller.image;
         let repository = &image.repository;
         let path = "controller.image.repository";
+        judge.expect(
+            !image.is_karpenters(),
+            path,
+            repository,
+            "the image of Tenon, such as REGISTRY/tenon-operator; this one is Karpenter's, and so are a tag and a \
+             digest that were set with it",
+        );
         judge.expect(is_repository(repository), path, repository, REPOSITORY);
         judge.if_set(is_tag, "controller.image.tag", &image.tag, TAG);
         let digest = "sha256: and 64 hexadecimal digits";

@@ -3,65 +3,117 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::lenient;
+
 /// `settings`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[expect(clippy::struct_excessive_bools, reason = "these are switches that users set by name")]
 pub struct OperatorSettings {
-    /// Longest time to collect pending pods before they are planned together.
+    /// Maximum length of a batch of pending pods.
+    #[serde(deserialize_with = "lenient::text")]
+    #[schemars(extend("type" = ["string", "number"]))]
     pub batch_max_duration: String,
-    /// A batch ends when no pod came for this time.
+    /// A batch ends when no pod arrives for this long.
+    #[serde(deserialize_with = "lenient::text")]
+    #[schemars(extend("type" = ["string", "number"]))]
     pub batch_idle_duration: String,
-    /// `Respect` or `Ignore` preferences of pods.
+    /// Whether preferences of pods count: `Respect` or `Ignore`.
+    #[serde(deserialize_with = "lenient::text")]
+    #[schemars(extend("type" = ["string", "number"]))]
     pub preference_policy: String,
-    /// `Strict` or `BestEffort`.
+    /// Whether `minValues` have to be met: `Strict` or `BestEffort`.
+    #[serde(deserialize_with = "lenient::text")]
+    #[schemars(extend("type" = ["string", "number"]))]
     pub min_values_policy: String,
-    /// The cluster's certificate authority, base64.
+    /// Certificate authority of the cluster in base64; empty: that of the operator's connection.
     #[serde(rename = "clusterCABundle")]
+    #[serde(deserialize_with = "lenient::text")]
+    #[schemars(extend("type" = ["string", "number"]))]
     pub cluster_ca_bundle: String,
     /// Name of the cluster. Required.
+    #[serde(deserialize_with = "lenient::text")]
+    #[schemars(extend("type" = ["string", "number"]))]
     pub cluster_name: String,
-    /// Endpoint of the cluster; empty: asked of EKS.
+    /// Endpoint of the cluster; empty: discovered through the EKS API.
+    #[serde(deserialize_with = "lenient::text")]
+    #[schemars(extend("type" = ["string", "number"]))]
     pub cluster_endpoint: String,
-    /// The VPC has no way out.
+    /// The VPC has no internet access: AWS services without a VPC endpoint are not called.
     #[serde(rename = "isolatedVPC")]
+    #[serde(deserialize_with = "lenient::switch")]
+    #[schemars(extend("type" = ["boolean", "string"], "enum" = [true, false, "true", "false"]))]
     pub isolated_vpc: bool,
-    /// The operator makes no instance profiles.
+    /// The operator creates no instance profiles.
+    #[serde(deserialize_with = "lenient::switch")]
+    #[schemars(extend("type" = ["boolean", "string"], "enum" = [true, false, "true", "false"]))]
     pub static_instance_profiles: bool,
-    /// Take the cluster's version from EKS.
+    /// Take the cluster's version from the EKS API.
+    #[serde(deserialize_with = "lenient::switch")]
+    #[schemars(extend("type" = ["boolean", "string"], "enum" = [true, false, "true", "false"]))]
     pub eks_control_plane: bool,
-    /// Part of an instance's memory that it never shows.
+    /// Share of an instance's memory that the operating system does not see.
+    #[serde(deserialize_with = "lenient::number")]
+    #[schemars(extend("type" = ["number", "string"]))]
     pub vm_memory_overhead_percent: f64,
-    /// Name of the interruption queue.
+    /// Name of the interruption queue in SQS; empty: interruptions are not handled.
+    #[serde(deserialize_with = "lenient::text")]
+    #[schemars(extend("type" = ["string", "number"]))]
     pub interruption_queue: String,
-    /// Watch zonal shifts.
+    /// Launch no nodes in zones from which ARC shifts traffic away.
+    #[serde(deserialize_with = "lenient::switch")]
+    #[schemars(extend("type" = ["boolean", "string"], "enum" = [true, false, "true", "false"]))]
     pub enable_zonal_shift: bool,
-    /// Network interfaces to keep free.
+    /// Number of network interfaces that don't count for the number of pods.
     #[serde(rename = "reservedENIs")]
+    #[serde(deserialize_with = "lenient::text")]
+    #[schemars(extend("type" = ["string", "number"]))]
     pub reserved_enis: String,
-    /// Ignore pods with dynamic resource claims.
+    /// Ignore resource claims of pods.
     #[serde(rename = "ignoreDRARequests")]
+    #[serde(deserialize_with = "lenient::switch")]
+    #[schemars(extend("type" = ["boolean", "string"], "enum" = [true, false, "true", "false"]))]
     pub ignore_dra_requests: bool,
-    /// No metrics of cluster state.
+    /// Publish no metrics and events of the cluster state.
+    #[serde(deserialize_with = "lenient::switch")]
+    #[schemars(extend("type" = ["boolean", "string"], "enum" = [true, false, "true", "false"]))]
     pub disable_cluster_state_observability: bool,
-    /// No dry runs of EC2NodeClasses.
+    /// Don't validate EC2NodeClasses by dry runs in EC2.
+    #[serde(deserialize_with = "lenient::switch")]
+    #[schemars(extend("type" = ["boolean", "string"], "enum" = [true, false, "true", "false"]))]
     pub disable_dry_run: bool,
     /// How often AMIs are looked up.
+    #[serde(deserialize_with = "lenient::text")]
+    #[schemars(extend("type" = ["string", "number"]))]
     pub ami_refresh_interval: String,
     /// How often subnets are looked up.
+    #[serde(deserialize_with = "lenient::text")]
+    #[schemars(extend("type" = ["string", "number"]))]
     pub subnet_refresh_interval: String,
-    /// What a further machine is taken to cost beyond its price, in dollars per hour; empty: the operator's default.
+    /// Dollars per hour that an additional node is assumed to cost beyond its price; empty: 0.0005.
+    #[serde(deserialize_with = "lenient::text")]
+    #[schemars(extend("type" = ["string", "number"]))]
     pub node_price: String,
-    /// Largest share of the cluster's pods that a new machine is planned for, in per cent; empty: no limit.
+    /// Largest share of the cluster's pods that one new node is planned for, in percent; empty: no limit.
+    #[serde(deserialize_with = "lenient::text")]
+    #[schemars(extend("type" = ["string", "number"]))]
     pub largest_share: String,
-    /// What share of their NodePools' nodes is so few, in per cent, that consolidation leaves them alone where room is short; empty: the operator's default.
+    /// Share of their NodePools' nodes, in percent, up to which consolidation leaves nodes alone where room is short; empty: 2.
+    #[serde(deserialize_with = "lenient::text")]
+    #[schemars(extend("type" = ["string", "number"]))]
     pub few_nodes: String,
-    /// Whether kube-scheduler is told which node each pod was planned for.
+    /// Write the planned node into each pod's `status.nominatedNodeName`. Requires Kubernetes 1.35.
+    #[serde(deserialize_with = "lenient::switch")]
+    #[schemars(extend("type" = ["boolean", "string"], "enum" = [true, false, "true", "false"]))]
     pub nominate_pods: bool,
-    /// The topology spread that kube-scheduler gives pods without constraints of their own, in YAML; empty: none.
+    /// Topology spread that kube-scheduler applies to pods without constraints of their own, in YAML; empty: none.
+    #[serde(deserialize_with = "lenient::text")]
+    #[schemars(extend("type" = ["string", "number"]))]
     pub scheduler_config: String,
     /// Feature gates.
     pub feature_gates: FeatureGates,
+    /// Feature gates of Karpenter's provider for AWS.
+    pub aws_feature_gates: AwsFeatureGates,
 }
 
 impl Default for OperatorSettings {
@@ -92,6 +144,7 @@ impl Default for OperatorSettings {
             nominate_pods: true,
             scheduler_config: String::new(),
             feature_gates: FeatureGates::default(),
+            aws_feature_gates: AwsFeatureGates::default(),
         }
     }
 }
@@ -102,22 +155,40 @@ impl Default for OperatorSettings {
 #[expect(clippy::struct_excessive_bools, reason = "these are switches that users set by name")]
 pub struct FeatureGates {
     /// Replace unhealthy nodes.
+    #[serde(deserialize_with = "lenient::switch")]
+    #[schemars(extend("type" = ["boolean", "string"], "enum" = [true, false, "true", "false"]))]
     pub node_repair: bool,
-    /// Honour NodeOverlays.
+    /// Apply NodeOverlays.
+    #[serde(deserialize_with = "lenient::switch")]
+    #[schemars(extend("type" = ["boolean", "string"], "enum" = [true, false, "true", "false"]))]
     pub node_overlay: bool,
-    /// Use capacity reservations.
+    /// Launch into capacity reservations.
+    #[serde(deserialize_with = "lenient::switch")]
+    #[schemars(extend("type" = ["boolean", "string"], "enum" = [true, false, "true", "false"]))]
     pub reserved_capacity: bool,
     /// Replace spot nodes by cheaper spot nodes.
+    #[serde(deserialize_with = "lenient::switch")]
+    #[schemars(extend("type" = ["boolean", "string"], "enum" = [true, false, "true", "false"]))]
     pub spot_to_spot_consolidation: bool,
     /// NodePools of a fixed size.
+    #[serde(deserialize_with = "lenient::switch")]
+    #[schemars(extend("type" = ["boolean", "string"], "enum" = [true, false, "true", "false"]))]
     pub static_capacity: bool,
-    /// Honour CapacityBuffers.
+    /// Launch nodes for CapacityBuffers.
+    #[serde(deserialize_with = "lenient::switch")]
+    #[schemars(extend("type" = ["boolean", "string"], "enum" = [true, false, "true", "false"]))]
     pub capacity_buffer: bool,
-    /// Let ReplicaSets that shrink empty the nodes that would go next.
+    /// Set the deletion cost of pods, so that ReplicaSets that scale in empty the nodes that consolidation would remove next.
+    #[serde(deserialize_with = "lenient::switch")]
+    #[schemars(extend("type" = ["boolean", "string"], "enum" = [true, false, "true", "false"]))]
     pub pod_deletion_cost_management: bool,
-    /// Let drifted nodes go first whose replacement finds room only then.
+    /// Terminate drifted nodes first if their replacements only fit then.
+    #[serde(deserialize_with = "lenient::switch")]
+    #[schemars(extend("type" = ["boolean", "string"], "enum" = [true, false, "true", "false"]))]
     pub terminate_first_drift: bool,
-    /// The same for sick nodes.
+    /// Terminate unhealthy nodes first if their replacements only fit then.
+    #[serde(deserialize_with = "lenient::switch")]
+    #[schemars(extend("type" = ["boolean", "string"], "enum" = [true, false, "true", "false"]))]
     pub terminate_first_repair: bool,
 }
 
@@ -157,5 +228,34 @@ impl FeatureGates {
              PodDeletionCostManagement={pod_deletion_cost_management},\
              TerminateFirstDrift={terminate_first_drift},TerminateFirstRepair={terminate_first_repair}"
         )
+    }
+}
+
+/// `settings.awsFeatureGates`
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct AwsFeatureGates {
+    /// CEL expressions in `spec.kubelet` of EC2NodeClasses. Tenon does not evaluate them: `true` is refused.
+    #[serde(rename = "nodeClassCEL", deserialize_with = "lenient::switch")]
+    #[schemars(extend("type" = ["boolean", "string"], "enum" = [true, false, "true", "false"]))]
+    pub node_class_cel: bool,
+}
+
+impl OperatorSettings {
+    /// The settings that are templates in Karpenter's chart, which only Helm renders.
+    pub(super) fn texts(&self) -> [(&'static str, &str); 11] {
+        [
+            ("batchMaxDuration", &self.batch_max_duration),
+            ("batchIdleDuration", &self.batch_idle_duration),
+            ("preferencePolicy", &self.preference_policy),
+            ("minValuesPolicy", &self.min_values_policy),
+            ("clusterCABundle", &self.cluster_ca_bundle),
+            ("clusterName", &self.cluster_name),
+            ("clusterEndpoint", &self.cluster_endpoint),
+            ("interruptionQueue", &self.interruption_queue),
+            ("reservedENIs", &self.reserved_enis),
+            ("amiRefreshInterval", &self.ami_refresh_interval),
+            ("subnetRefreshInterval", &self.subnet_refresh_interval),
+        ]
     }
 }
