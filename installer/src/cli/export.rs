@@ -1,5 +1,7 @@
 //! `tenon export`
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 
 use super::settings::SettingArgs;
@@ -19,14 +21,14 @@ pub enum ExportForm {
     Manifests(PlainArgs),
     /// Values for the Helm chart
     Values(PlainArgs),
-    /// AWS resources as a Terraform module (main.tf.json)
+    /// AWS resources as a Terraform module (main.tf.json), with import blocks for those that exist
     Terraform(PlainArgs),
     /// AWS resources as a CloudFormation template
     Cfn(PlainArgs),
-    /// Source, two HelmReleases and the NodePools for Flux
-    Flux(GitOpsArgs),
-    /// Three Applications for Argo CD
-    Argocd(GitOpsArgs),
+    /// CRDs, operator and NodePools for Flux, in three Kustomizations that depend on each other
+    Flux(FluxArgs),
+    /// Three Applications for Argo CD: CRDs, operator and NodePools
+    Argocd(ArgocdArgs),
 }
 
 /// What every form needs.
@@ -39,10 +41,7 @@ pub struct PlainArgs {
 
 /// What GitOps tools need to know as well.
 #[derive(Debug, Args)]
-pub struct GitOpsArgs {
-    /// What is asked for.
-    #[command(flatten)]
-    pub settings: SettingArgs,
+pub struct ChartArgs {
     /// Registry and path of the charts tenon and tenon-crds, such as
     /// `oci://registry.example/charts`
     #[arg(long, value_name = "URL")]
@@ -50,7 +49,38 @@ pub struct GitOpsArgs {
     /// Version of the charts
     #[arg(long, default_value = env!("CARGO_PKG_VERSION"), value_name = "VERSION")]
     pub chart_version: String,
-    /// Git repository with the NodePools, for Argo CD
-    #[arg(long, value_name = "URL", default_value = "")]
+    /// Folder of the git repository to which the files are committed
+    #[arg(long, default_value = "tenon", value_name = "PATH")]
+    pub path: String,
+    /// Write the files below this directory instead of printing them
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+}
+
+/// `tenon export flux`
+#[derive(Debug, Args)]
+pub struct FluxArgs {
+    /// What is asked for.
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// The charts and the files.
+    #[command(flatten)]
+    pub charts: ChartArgs,
+    /// GitRepository in namespace flux-system from which Flux reads the files
+    #[arg(long, default_value = "flux-system", value_name = "NAME")]
+    pub source: String,
+}
+
+/// `tenon export argocd`
+#[derive(Debug, Args)]
+pub struct ArgocdArgs {
+    /// What is asked for.
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// The charts and the files.
+    #[command(flatten)]
+    pub charts: ChartArgs,
+    /// Git repository to which the files are committed
+    #[arg(long, value_name = "URL")]
     pub repository: String,
 }

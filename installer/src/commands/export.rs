@@ -1,11 +1,16 @@
 //! `tenon export`: what `install` would make, in the form of the tool that is to make it instead. Nothing is changed.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
+use tenon_installer_core::aws::Aws;
 use tenon_installer_core::desired::Desired;
-use tenon_installer_core::observe::{self, facts};
+use tenon_installer_core::files::FileError;
+use tenon_installer_core::observe::{self, facts, world};
 use tenon_installer_core::settings::Settings;
 use tenon_installer_core::target;
 
+use self::gitops::File;
 use super::session::{observe_failed, source};
 use crate::cli::export::{ExportArgs, ExportForm};
 use crate::cli::overlay::resolve;
@@ -29,35 +34,59 @@ pub(crate) async fn run(
         | ExportForm::Values(args)
         | ExportForm::Terraform(args)
         | ExportForm::Cfn(args) => &args.settings,
-        ExportForm::Flux(args) | ExportForm::Argocd(args) => &args.settings,
+        ExportForm::Flux(args) => &args.settings,
+        ExportForm::Argocd(args) => &args.settings,
     };
-    let (settings, desired, has_provider) = desired(global, settings).await?;
+    let (settings, desired, aws) = desired(global, settings).await?;
     let text = match &args.form {
         ExportForm::Manifests(_) => documents(desired.objects().map(|object| &object.body)),
         ExportForm::Values(_) => yaml(&values(&desired)),
         ExportForm::Terraform(_) => {
             cloud::check(&desired)?;
-            pretty(&terraform::module(&desired, has_provider))
+            let cloud = world::cloud(&aws, &desired.lookup()).await.map_err(observe_failed)?;
+            pretty(&terraform::module(&desired, &cloud))
         }
         ExportForm::Cfn(_) => {
             cloud::check(&desired)?;
             for line in cloud::outside_of_template(&desired) {
                 printer.warn(&line);
             }
-            pretty(&cloudformation::template(&desired, has_provider))
+            pretty(&cloudformation::template(&desired, has_provider(&aws, &desired).await?))
         }
-        ExportForm::Flux(args) => documents(&gitops::flux(args, &settings, &desired)),
-        ExportForm::Argocd(args) => documents(&gitops::argocd(args, &settings, &desired)),
+        ExportForm::Flux(args) => {
+            let files = gitops::flux(args, &settings, &desired);
+            return write(args.charts.out.as_deref(), &files, *printer);
+        }
+        ExportForm::Argocd(args) => {
+            let files = gitops::argocd(args, &settings, &desired);
+            return write(args.charts.out.as_deref(), &files, *printer);
+        }
     };
     printer.raw(&text);
     Ok(0)
 }
 
-/// What should be there, by what EKS says of the cluster, and whether IAM knows the cluster's issuer already. The cluster itself is not asked.
+/// Writes files below a directory, or prints them, each after a comment with its path.
+fn write(out: Option<&Path>, files: &[File], printer: Printer) -> Result<u8, ExpectedError> {
+    for (path, bodies) in files {
+        let text = documents(bodies);
+        let Some(out) = out else {
+            printer.raw(&format!("# {path}\n{text}"));
+            continue;
+        };
+        let file = out.join(path);
+        let written = file.parent().map_or(Ok(()), std::fs::create_dir_all);
+        written.and_then(|()| std::fs::write(&file, text)).map_err(FileError::writing(&file))?;
+        printer.raw(&format!("{}\n", file.display()));
+    }
+    Ok(0)
+}
+
+/// What should be there, by what EKS says of the cluster. The cluster itself is not asked.
 async fn desired(
     global: &GlobalArgs,
     args: &SettingArgs,
-) -> Result<(Settings, Desired, bool), ExpectedError> {
+) -> Result<(Settings, Desired, Aws), ExpectedError> {
     let settings = resolve(source(args)?, global, args, &target::infer(&global.kubeconfig()))?;
     let aws = global.connect_aws(&settings).await?;
     let node_role = settings.node_role_name.as_deref();
@@ -65,13 +94,14 @@ async fn desired(
     let facts = facts.map_err(observe_failed)?;
     let desired =
         Desired::new(&settings, &facts).map_err(|reasons| ExpectedError::Preflight { reasons })?;
-    let has_provider = match &desired.provider {
-        Some(provider) => {
-            observe::iam::provider(&aws, &provider.arn).await.map_err(observe_failed)?.is_some()
-        }
-        None => false,
-    };
-    Ok((settings, desired, has_provider))
+    Ok((settings, desired, aws))
+}
+
+/// Whether IAM knows the cluster's issuer already.
+async fn has_provider(aws: &Aws, desired: &Desired) -> Result<bool, ExpectedError> {
+    let Some(provider) = &desired.provider else { return Ok(false) };
+    let found = observe::iam::provider(aws, &provider.arn).await.map_err(observe_failed)?;
+    Ok(found.is_some())
 }
 
 /// The chart's values that differ from its defaults.

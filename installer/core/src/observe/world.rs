@@ -91,24 +91,53 @@ pub struct Lookup {
     pub helm_record: bool,
 }
 
+/// Reads what is in AWS, side by side. Nothing is said of the cluster's objects.
+pub async fn cloud(aws: &Aws, wanted: &Lookup) -> Result<World, AwsError> {
+    let (
+        roles,
+        addon,
+        association,
+        provider,
+        access_entry,
+        profile,
+        spot_role,
+        fargate,
+        queue,
+        rules,
+        (network, marked),
+    ) = tokio::try_join!(
+        iam::roles(aws, &wanted.roles),
+        eks::addon(aws, &wanted.cluster, AGENT),
+        eks::association(aws, &wanted.cluster, &wanted.service_account),
+        provider(aws, wanted),
+        eks::access_entry(aws, &wanted.cluster, &wanted.node_role_arn),
+        iam::profile(aws, &wanted.profile),
+        iam::spot_role(aws, wanted.spot_role),
+        eks::fargate(aws, &wanted.cluster, &wanted.fargate),
+        messaging::queue(aws, &wanted.queue),
+        messaging::rules(aws, &wanted.rules),
+        network(aws, wanted),
+    )?;
+    Ok(World {
+        roles,
+        agent: addon.map_or(AgentState::Missing, AgentState::Addon),
+        association,
+        provider,
+        access_entry,
+        profile,
+        spot_role,
+        fargate,
+        queue,
+        rules,
+        network,
+        marked,
+        ..World::default()
+    })
+}
+
 /// Reads everything, side by side.
 pub async fn read(aws: &Aws, cluster: &Cluster, wanted: &Lookup) -> Result<World, Failure> {
-    let aws_side = async {
-        tokio::try_join!(
-            iam::roles(aws, &wanted.roles),
-            eks::addon(aws, &wanted.cluster, AGENT),
-            eks::association(aws, &wanted.cluster, &wanted.service_account),
-            provider(aws, wanted),
-            eks::access_entry(aws, &wanted.cluster, &wanted.node_role_arn),
-            iam::profile(aws, &wanted.profile),
-            iam::spot_role(aws, wanted.spot_role),
-            eks::fargate(aws, &wanted.cluster, &wanted.fargate),
-            messaging::queue(aws, &wanted.queue),
-            messaging::rules(aws, &wanted.rules),
-            network(aws, wanted),
-        )
-        .map_err(Failure::from)
-    };
+    let aws_side = async { cloud(aws, wanted).await.map_err(Failure::from) };
     let kubernetes_side = async {
         let (aws_auth, key) = aws_auth::place();
         tokio::try_join!(
@@ -120,44 +149,19 @@ pub async fn read(aws: &Aws, cluster: &Cluster, wanted: &Lookup) -> Result<World
         )
         .map_err(Failure::from)
     };
-    let (
-        (
-            roles,
-            addon,
-            association,
-            provider,
-            access_entry,
-            profile,
-            spot_role,
-            fargate,
-            queue,
-            rules,
-            (network, marked),
-        ),
-        (objects, daemon_set, aws_auth, releases, labelled),
-    ) = tokio::try_join!(aws_side, kubernetes_side)?;
-    let agent = match addon {
-        Some(status) => AgentState::Addon(status),
-        None if daemon_set => AgentState::BuiltIn,
-        None => AgentState::Missing,
+    let (cloud, (objects, daemon_set, aws_auth, releases, labelled)) =
+        tokio::try_join!(aws_side, kubernetes_side)?;
+    let agent = match cloud.agent {
+        AgentState::Missing if daemon_set => AgentState::BuiltIn,
+        agent => agent,
     };
     Ok(World {
-        roles,
         agent,
-        association,
-        provider,
-        access_entry,
         aws_auth,
-        profile,
-        spot_role,
-        fargate,
-        queue,
-        rules,
-        network,
-        marked,
         objects: objects.into_iter().collect(),
         labelled,
         releases,
+        ..cloud
     })
 }
 

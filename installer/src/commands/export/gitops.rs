@@ -1,15 +1,21 @@
-//! The operator by its Helm charts, for Flux and Argo CD. NodePools and CRDs are never pruned: removing them removes nodes, and that belongs to `tenon uninstall`.
+//! The operator by its Helm charts, for Flux and Argo CD, as files of a git repository: CRDs, operator and custom resources, each applied when the one before is
+//! ready. NodePools and CRDs are never pruned: removing them removes nodes, and that belongs to `tenon uninstall`.
 
 use serde_json::{Value, json};
 use tenon_installer_core::desired::Desired;
 use tenon_installer_core::settings::Settings;
 
 use super::values;
-use crate::cli::export::GitOpsArgs;
+use crate::cli::export::{ArgocdArgs, ChartArgs, FluxArgs};
 
-/// Charts are in place before the operator, and the operator before NodePools.
-pub(super) fn flux(args: &GitOpsArgs, settings: &Settings, desired: &Desired) -> Vec<Value> {
+/// A file: its path below the export's folder, and its documents.
+pub(super) type File = (String, Vec<Value>);
+
+/// A Kustomization for each of three folders, in the order in which they depend on each other. The folders themselves are for these alone: the
+/// `kustomization.yaml` keeps a Kustomization of a folder above from applying them all at once.
+pub(super) fn flux(args: &FluxArgs, settings: &Settings, desired: &Desired) -> Vec<File> {
     let namespace = &settings.namespace;
+    let ChartArgs { charts, chart_version, path, .. } = &args.charts;
     let metadata = |name: &str| json!({"name": name, "namespace": namespace});
     let release = |name: &str, values: Value| {
         json!({
@@ -20,7 +26,7 @@ pub(super) fn flux(args: &GitOpsArgs, settings: &Settings, desired: &Desired) ->
                 "interval": "10m",
                 "chart": {"spec": {
                     "chart": name,
-                    "version": args.chart_version,
+                    "version": chart_version,
                     "sourceRef": {"kind": "HelmRepository", "name": "tenon"},
                 }},
                 "install": {"crds": "CreateReplace"},
@@ -29,27 +35,63 @@ pub(super) fn flux(args: &GitOpsArgs, settings: &Settings, desired: &Desired) ->
             },
         })
     };
-    let kind = if args.charts.starts_with("oci://") { "oci" } else { "default" };
+    let kind = if charts.starts_with("oci://") { "oci" } else { "default" };
     let repository = json!({
         "apiVersion": "source.toolkit.fluxcd.io/v1",
         "kind": "HelmRepository",
         "metadata": metadata("tenon"),
-        "spec": {"type": kind, "interval": "1h", "url": args.charts},
+        "spec": {"type": kind, "interval": "1h", "url": charts},
     });
     let mut operator = release("tenon", values(desired));
     operator["spec"]["dependsOn"] = json!([{"name": "tenon-crds"}]);
-    let mut all = vec![repository, release("tenon-crds", json!({})), operator];
-    all.extend(desired.node_objects.iter().map(|object| {
-        let mut body = object.body.clone();
-        body["metadata"]["annotations"]["kustomize.toolkit.fluxcd.io/prune"] = json!("disabled");
+    let kustomization = |name: &str, folder: &str, after: Option<&str>| {
+        let mut body = json!({
+            "apiVersion": "kustomize.toolkit.fluxcd.io/v1",
+            "kind": "Kustomization",
+            "metadata": {"name": name, "namespace": "flux-system"},
+            "spec": {
+                "interval": "10m",
+                "sourceRef": {"kind": "GitRepository", "name": args.source},
+                "path": format!("./{path}/{folder}"),
+                // Pruned, a HelmRelease would uninstall its chart.
+                "prune": false,
+                "wait": true,
+                "timeout": "10m",
+            },
+        });
+        if let Some(after) = after {
+            body["spec"]["dependsOn"] = json!([{ "name": after }]);
+        }
         body
-    }));
-    all
+    };
+    let mut files = vec![
+        (
+            "kustomization.yaml".to_owned(),
+            vec![json!({
+                "apiVersion": "kustomize.config.k8s.io/v1beta1",
+                "kind": "Kustomization",
+                "resources": ["flux.yaml"],
+            })],
+        ),
+        (
+            "flux.yaml".to_owned(),
+            vec![
+                kustomization("tenon-crds", "crds", None),
+                kustomization("tenon", "operator", Some("tenon-crds")),
+                kustomization("tenon-nodepools", "nodepools", Some("tenon")),
+            ],
+        ),
+        ("crds/release.yaml".to_owned(), vec![repository, release("tenon-crds", json!({}))]),
+        ("operator/release.yaml".to_owned(), vec![operator]),
+    ];
+    files.extend(node_objects(desired, "kustomize.toolkit.fluxcd.io/prune", "disabled"));
+    files
 }
 
-/// The waves put CRDs first and NodePools last.
-pub(super) fn argocd(args: &GitOpsArgs, settings: &Settings, desired: &Desired) -> Vec<Value> {
+/// Three Applications: the waves put CRDs first and NodePools last.
+pub(super) fn argocd(args: &ArgocdArgs, settings: &Settings, desired: &Desired) -> Vec<File> {
     let namespace = &settings.namespace;
+    let ChartArgs { charts, chart_version, path, .. } = &args.charts;
     let application = |name: &str, wave: &str, source: Value, prune: bool| {
         json!({
             "apiVersion": "argoproj.io/v1alpha1",
@@ -70,32 +112,41 @@ pub(super) fn argocd(args: &GitOpsArgs, settings: &Settings, desired: &Desired) 
             },
         })
     };
-    let registry = args.charts.trim_start_matches("oci://");
+    let registry = charts.trim_start_matches("oci://");
     let chart = |name: &str, values: Option<Value>| {
         let mut source = json!({
             "repoURL": registry,
             "chart": name,
-            "targetRevision": args.chart_version,
+            "targetRevision": chart_version,
         });
         if let Some(values) = values {
             source["helm"] = json!({"releaseName": name, "valuesObject": values});
         }
         source
     };
-    let mut all = vec![
+    let in_git = json!({
+        "repoURL": args.repository,
+        "path": format!("{path}/nodepools"),
+        "targetRevision": "HEAD",
+    });
+    let applications = vec![
         application("tenon-crds", "-2", chart("tenon-crds", None), false),
         application("tenon", "0", chart("tenon", Some(values(desired))), true),
+        application("tenon-nodepools", "1", in_git, false),
     ];
-    if !args.repository.is_empty() {
-        let source =
-            json!({"repoURL": args.repository, "path": "nodepools", "targetRevision": "HEAD"});
-        all.push(application("tenon-nodepools", "1", source, false));
-    }
-    all.extend(desired.node_objects.iter().map(|object| {
+    let mut files = vec![("applications.yaml".to_owned(), applications)];
+    let options = "argocd.argoproj.io/sync-options";
+    files.extend(node_objects(desired, options, "Prune=false,Delete=false"));
+    files
+}
+
+/// NodePools and EC2NodeClasses, each in a file, with an annotation that keeps it.
+fn node_objects(desired: &Desired, annotation: &str, value: &str) -> Vec<File> {
+    let files = desired.node_objects.iter().map(|object| {
         let mut body = object.body.clone();
-        body["metadata"]["annotations"]["argocd.argoproj.io/sync-options"] =
-            json!("Prune=false,Delete=false");
-        body
-    }));
-    all
+        body["metadata"]["annotations"][annotation] = value.into();
+        let kind = object.resource.kind.to_lowercase();
+        (format!("nodepools/{kind}-{}.yaml", object.name), vec![body])
+    });
+    files.collect()
 }

@@ -3,11 +3,16 @@
 use serde_json::{Map, Value, json};
 use tenon_installer_core::desired::{Desired, RoleUse};
 use tenon_installer_core::names::AGENT;
+use tenon_installer_core::observe::world::World;
 
 use super::word;
 
-/// `has_provider`: IAM knows the cluster's issuer already; a second one of the same URL could not be made.
-pub(super) fn module(desired: &Desired, has_provider: bool) -> Value {
+mod imports;
+
+/// `cloud`: what is in AWS. What this installation has made there is imported. If IAM knows the cluster's issuer already, a second provider of the same URL could not
+/// be made.
+pub(super) fn module(desired: &Desired, cloud: &World) -> Value {
+    let has_provider = cloud.provider.is_some();
     let mut resources = Resources::default();
     for (label, role) in [("node", &desired.node_role), ("controller", &desired.controller_role)] {
         add_role(&mut resources, label, role);
@@ -53,8 +58,9 @@ pub(super) fn module(desired: &Desired, has_provider: bool) -> Value {
             }),
         );
     }
-    json!({
-        "terraform": {"required_providers": {"aws": {"source": "hashicorp/aws", "version": ">= 5.40"}}},
+    let imports = imports::imports(desired, cloud, &resources.0);
+    let mut module = json!({
+        "terraform": {"required_version": ">= 1.5", "required_providers": {"aws": {"source": "hashicorp/aws", "version": ">= 5.40"}}},
         "provider": {"aws": {"region": desired.scope.region}},
         "resource": resources.0,
         "output": {
@@ -62,7 +68,11 @@ pub(super) fn module(desired: &Desired, has_provider: bool) -> Value {
             "node_role_name": {"value": desired.node_role.name},
             "queue_name": {"value": desired.queue.as_ref().map(|queue| queue.name.clone()).unwrap_or_default()},
         },
-    })
+    });
+    if !imports.is_empty() {
+        module["import"] = imports.into();
+    }
+    module
 }
 
 #[derive(Default)]

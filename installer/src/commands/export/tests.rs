@@ -1,14 +1,43 @@
-use super::*;
-use crate::cli::export::GitOpsArgs;
-use crate::commands::iam::example;
+use tenon_installer_core::observe::state::ProviderState;
+use tenon_installer_core::observe::world::World;
+use tenon_installer_core::testing;
 
-fn args(charts: &str) -> GitOpsArgs {
-    GitOpsArgs {
-        settings: SettingArgs::default(),
-        charts: charts.to_owned(),
+use super::*;
+use crate::cli::export::{ArgocdArgs, ChartArgs, FluxArgs};
+use crate::commands::iam::example;
+use crate::printer::OutputFormat;
+
+fn charts() -> ChartArgs {
+    ChartArgs {
+        charts: "oci://registry.example/charts".to_owned(),
         chart_version: "1.0.0".to_owned(),
-        repository: "https://git.example/nodes".to_owned(),
+        path: "clusters/prod/tenon".to_owned(),
+        out: None,
     }
+}
+
+fn flux() -> Vec<File> {
+    let (settings, desired) = example();
+    let args = FluxArgs {
+        settings: SettingArgs::default(),
+        charts: charts(),
+        source: "flux-system".to_owned(),
+    };
+    gitops::flux(&args, &settings, &desired)
+}
+
+fn argocd() -> Vec<File> {
+    let (settings, desired) = example();
+    let args = ArgocdArgs {
+        settings: SettingArgs::default(),
+        charts: charts(),
+        repository: "https://git.example/nodes".to_owned(),
+    };
+    gitops::argocd(&args, &settings, &desired)
+}
+
+fn all(files: Vec<File>) -> Vec<Value> {
+    files.into_iter().flat_map(|(_, bodies)| bodies).collect()
 }
 
 #[test]
@@ -26,7 +55,7 @@ fn values_hold_only_what_differs_from_the_chart() {
 #[test]
 fn every_resource_of_the_module_is_one_of_the_installation() {
     let (_, desired) = example();
-    let module = terraform::module(&desired, false);
+    let module = terraform::module(&desired, &World::default());
     let roles = module["resource"]["aws_iam_role"].as_object().expect("roles");
     assert_eq!(roles.len(), 2);
     assert_eq!(roles["node"]["name"], desired.node_role.name.as_str());
@@ -53,9 +82,7 @@ fn the_template_holds_the_same_documents() {
 
 #[test]
 fn nothing_that_holds_nodes_is_ever_pruned() {
-    let (settings, desired) = example();
-    let flux = gitops::flux(&args("oci://registry.example/charts"), &settings, &desired);
-    let argocd = gitops::argocd(&args("oci://registry.example/charts"), &settings, &desired);
+    let (flux, argocd) = (all(flux()), all(argocd()));
     let is_node_object = |body: &&Value| {
         ["NodePool", "EC2NodeClass"].contains(&body["kind"].as_str().unwrap_or_default())
     };
@@ -78,6 +105,100 @@ fn nothing_that_holds_nodes_is_ever_pruned() {
 }
 
 #[test]
+fn flux_applies_each_folder_when_the_one_before_is_ready() {
+    let files = flux();
+    let bodies = |path: &str| {
+        let file = files.iter().find(|(known, _)| known == path);
+        &file.unwrap_or_else(|| panic!("no {path}")).1
+    };
+    let chain = bodies("flux.yaml").iter().map(|body| {
+        let spec = &body["spec"];
+        (
+            body["metadata"]["name"].as_str().expect("a name"),
+            spec["path"].as_str().expect("a path"),
+            spec["dependsOn"][0]["name"].as_str(),
+            (spec["wait"] == true, spec["prune"] == true),
+        )
+    });
+    let waits = (true, false);
+    assert_eq!(
+        chain.collect::<Vec<_>>(),
+        [
+            ("tenon-crds", "./clusters/prod/tenon/crds", None, waits),
+            ("tenon", "./clusters/prod/tenon/operator", Some("tenon-crds"), waits),
+            ("tenon-nodepools", "./clusters/prod/tenon/nodepools", Some("tenon"), waits),
+        ]
+    );
+    // Otherwise the folder above would apply everything at once.
+    assert_eq!(bodies("kustomization.yaml")[0]["resources"], json!(["flux.yaml"]));
+    let kinds =
+        |path: &str| bodies(path).iter().map(|body| body["kind"].clone()).collect::<Vec<_>>();
+    assert_eq!(kinds("crds/release.yaml"), ["HelmRepository", "HelmRelease"]);
+    assert_eq!(kinds("operator/release.yaml"), ["HelmRelease"]);
+    assert_eq!(kinds("nodepools/nodepool-default.yaml"), ["NodePool"]);
+    assert_eq!(kinds("nodepools/ec2nodeclass-default.yaml"), ["EC2NodeClass"]);
+    assert_eq!(files.len(), 6, "nothing is outside of these");
+}
+
+#[test]
+fn argocd_has_as_many_applications_as_its_help_says() {
+    use clap::CommandFactory;
+
+    let files = argocd();
+    let applications = all(files).into_iter().filter(|body| body["kind"] == "Application").count();
+    let command = crate::cli::Cli::command();
+    let export = command.find_subcommand("export").expect("it is a command");
+    let argocd = export.find_subcommand("argocd").expect("it is a command");
+    let about = argocd.get_about().expect("it has a help text").to_string();
+    assert!(about.starts_with("Three Applications"), "{about}");
+    assert_eq!(applications, 3);
+}
+
+#[test]
+fn what_is_installed_is_imported_into_terraform_and_nothing_else() {
+    for extra in [
+        "",
+        "identity:\n  mode: irsa\nnodes:\n  instanceProfile: static\ndeploy:\n  host: fargate\n",
+    ] {
+        let desired = testing::desired(extra);
+        let addresses = |module: &Value, field: &str| {
+            let blocks = module["import"].as_array().into_iter().flatten();
+            let texts = blocks.map(|block| block[field].as_str().expect("a text").to_owned());
+            texts.collect::<std::collections::BTreeSet<_>>()
+        };
+        let module = terraform::module(&desired, &testing::untouched());
+        assert_eq!(module.get("import"), None, "nothing is there yet");
+
+        let mut cloud = testing::complete(&desired);
+        let module = terraform::module(&desired, &cloud);
+        let resources = module["resource"].as_object().expect("resources").iter();
+        let resources = resources.flat_map(|(kind, labels)| {
+            let labels = labels.as_object().expect("labels").keys();
+            labels.map(move |label| format!("{kind}.{label}"))
+        });
+        assert_eq!(addresses(&module, "to"), resources.collect(), "all of it is imported");
+        let node = &desired.node_role.name;
+        assert!(addresses(&module, "id").contains(node));
+
+        // What another installation has made keeps its owner.
+        let foreign = cloud.roles.get_mut(node).expect("it is there");
+        foreign.tags.clear();
+        let module = terraform::module(&desired, &cloud);
+        assert!(!addresses(&module, "to").contains("aws_iam_role.node"));
+    }
+}
+
+#[test]
+fn files_are_written_below_the_directory() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let out = directory.path().join("tenon");
+    write(Some(&out), &flux(), Printer::new(OutputFormat::Text, true)).expect("written");
+    let text = std::fs::read_to_string(out.join("operator/release.yaml")).expect("it is there");
+    let body: Value = serde_saphyr::from_str(&text).expect("YAML");
+    assert_eq!(body["spec"]["dependsOn"][0]["name"], "tenon-crds");
+}
+
+#[test]
 fn manifests_are_documents_that_read_back() {
     let (_, desired) = example();
     let text = documents(desired.objects().map(|object| &object.body));
@@ -87,10 +208,10 @@ fn manifests_are_documents_that_read_back() {
 
 #[test]
 fn fargate_a_static_profile_irsa_and_a_key_are_in_both_forms() {
-    let desired = tenon_installer_core::testing::desired(
+    let desired = testing::desired(
         "identity:\n  mode: irsa\nnodes:\n  instanceProfile: static\ndeploy:\n  host: fargate\ninterruption:\n  kmsKey: arn:aws:kms:eu-central-1:111122223333:key/1\n",
     );
-    let module = terraform::module(&desired, false);
+    let module = terraform::module(&desired, &World::default());
     let resource = |kind: &str, label: &str| module["resource"][kind][label].clone();
     assert_eq!(resource("aws_iam_instance_profile", "node")["role"], "${aws_iam_role.node.name}");
     assert_eq!(
@@ -112,13 +233,14 @@ fn fargate_a_static_profile_irsa_and_a_key_are_in_both_forms() {
     assert!(properties("ClusterIssuer")["Url"].is_string());
     assert_eq!(properties("InterruptionQueue")["KmsDataKeyReusePeriodSeconds"], 300);
     // One that is there is used, not made a second time.
-    let module = terraform::module(&desired, true);
+    let cloud = World { provider: Some(ProviderState::default()), ..World::default() };
+    let module = terraform::module(&desired, &cloud);
     assert!(module["resource"].get("aws_iam_openid_connect_provider").is_none());
 }
 
 #[test]
 fn what_no_such_tool_can_make_is_refused_or_told() {
-    let by_aws_auth = tenon_installer_core::testing::desired("nodes:\n  authorization: aws-auth\n");
+    let by_aws_auth = testing::desired("nodes:\n  authorization: aws-auth\n");
     let refused = cloud::check(&by_aws_auth).expect_err("no node would join");
     assert_eq!(refused.exit_code(), crate::exit_codes::EXIT_REFUSED);
     assert!(refused.hints().iter().any(|hint| hint.contains("access-entry")));
