@@ -131,7 +131,7 @@ impl Document {
 
     /// Gives the document an `Id`.
     #[must_use]
-    pub fn with_id(mut self, id: &str) -> Self {
+    pub(crate) fn with_id(mut self, id: &str) -> Self {
         self.id = Some(id.to_owned());
         self
     }
@@ -224,7 +224,7 @@ impl Statement {
 
     /// Makes it a statement of a trust policy: without resources.
     #[must_use]
-    pub fn without_resources(mut self) -> Self {
+    pub(crate) fn without_resources(mut self) -> Self {
         self.resources = None;
         self
     }

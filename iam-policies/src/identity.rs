@@ -13,7 +13,7 @@ const ASSUME_ROLE: &str = "sts:AssumeRole";
 
 /// The policies of AWS that every node's role carries, by name; see [`node_managed_policies`] for
 /// their ARNs.
-pub const NODE_MANAGED_POLICIES: [&str; 4] = [
+pub(crate) const NODE_MANAGED_POLICIES: [&str; 4] = [
     "AmazonEKS_CNI_Policy",
     "AmazonEKSWorkerNodePolicy",
     "AmazonEC2ContainerRegistryPullOnly",

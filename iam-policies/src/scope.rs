@@ -176,7 +176,7 @@ impl Scope {
     }
 
     /// ARN pattern of the cluster's Fargate profiles.
-    pub fn fargate_profiles_arn(&self) -> String {
+    pub(crate) fn fargate_profiles_arn(&self) -> String {
         format!(
             "arn:{}:eks:{}:{}:fargateprofile/{}/*",
             self.partition, self.region, self.account, self.cluster

@@ -11,7 +11,7 @@ pub const INLINE_LIMIT: usize = 10_240;
 pub const MANAGED_LIMIT: usize = 6_144;
 
 /// A trust policy, in characters. Can be raised to 4,096 by a quota request.
-pub const TRUST_LIMIT: usize = 2_048;
+pub(crate) const TRUST_LIMIT: usize = 2_048;
 
 /// A document that IAM would not store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -43,7 +43,7 @@ mod kms;
 pub mod moto_client;
 pub mod placement_groups;
 pub mod policy;
-pub mod policy_store;
+pub(crate) mod policy_store;
 pub mod prices;
 mod pricing;
 mod quotas;

@@ -465,7 +465,7 @@ impl Bed {
 
 impl Bed {
     /// Stops all parts and keeps the bed's directory, with all logs; returns it.
-    pub async fn stop_and_keep(self) -> PathBuf {
+    pub(crate) async fn stop_and_keep(self) -> PathBuf {
         self.stop_parts().await.keep()
     }
 

@@ -28,7 +28,7 @@ pub mod programs;
 use credentials::CredentialsError;
 use programs::{Program, Programs};
 
-pub use flags::SERVICE_CIDR;
+pub(crate) use flags::SERVICE_CIDR;
 
 /// Long enough for a machine whose cores are busy with a build.
 const READY_LIMIT: Duration = Duration::from_mins(2);

@@ -27,12 +27,7 @@ const STAGES: &str = include_str!("../kwok/stages.yaml");
 /// The annotation by which kwok knows its nodes; its value is `fake`.
 pub const NODE_ANNOTATION: &str = "kwok.x-k8s.io/node";
 /// On a Node: a simulated machine decides its status; kwok plays only its lease and pods.
-pub const MACHINE_ANNOTATION: &str = "bed.tenon.dev/machine";
-/// On a Pod: it stays Terminating until the annotation is removed.
-pub const STUCK_ANNOTATION: &str = "bed.tenon.dev/stuck";
-/// On a Job's Pod: for how long it runs until it succeeds (a Go duration, `1m30s`; without it, one
-/// second).
-pub const RUNS_FOR_ANNOTATION: &str = "bed.tenon.dev/runs-for";
+pub(crate) const MACHINE_ANNOTATION: &str = "bed.tenon.dev/machine";
 
 /// As a kubelet's: the node's heartbeat comes every quarter of it.
 const LEASE_SECONDS: u32 = 40;

@@ -30,7 +30,7 @@ pub struct Statement {
 }
 
 /// The controller's statements, of all that the gate has seen.
-pub fn of_controller(used: Vec<StatementUse>) -> Vec<Statement> {
+pub(crate) fn of_controller(used: Vec<StatementUse>) -> Vec<Statement> {
     let names: BTreeSet<&str> = ControllerPolicy::ALL.iter().map(|part| part.name()).collect();
     used.into_iter()
         .filter(|statement| names.contains(statement.policy.as_str()))

@@ -71,7 +71,7 @@ impl Ports {
 
     /// The first three bytes of the loopback addresses that belong to this block alone (`127.x.y`);
     /// pods get theirs from it.
-    pub fn loopback_prefix(&self) -> [u8; 3] {
+    pub(crate) fn loopback_prefix(&self) -> [u8; 3] {
         let [high, low] = self.index.to_be_bytes();
         [127, 100 + high, low]
     }

@@ -50,7 +50,7 @@ pub(crate) fn with_deadline(mut config: Config) -> Config {
 }
 
 /// A configuration whose client answers what the server answered, the first time.
-pub fn without_hidden_retries(mut config: Config) -> Config {
+pub(crate) fn without_hidden_retries(mut config: Config) -> Config {
     config.default_retry = false;
     config
 }

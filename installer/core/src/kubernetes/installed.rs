@@ -33,7 +33,7 @@ pub struct Leader {
 }
 
 /// Whether a Deployment is Tenon's: by the mark of the installer, the image, or the chart.
-pub fn is_operator(deployment: &Value) -> bool {
+pub(crate) fn is_operator(deployment: &Value) -> bool {
     let containers = deployment.pointer("/spec/template/spec/containers");
     let mut containers = containers.and_then(Value::as_array).into_iter().flatten();
     label(deployment, INSTALL_ID).is_some()

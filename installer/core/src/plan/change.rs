@@ -46,12 +46,12 @@ impl Change {
     }
 
     /// The value before, without what must not be shown.
-    pub fn shown_before(&self) -> Option<Value> {
+    pub(crate) fn shown_before(&self) -> Option<Value> {
         self.before.as_ref().map(|value| secret::without(&self.path, value))
     }
 
     /// The value after, without what must not be shown.
-    pub fn shown_after(&self) -> Option<Value> {
+    pub(crate) fn shown_after(&self) -> Option<Value> {
         self.after.as_ref().map(|value| secret::without(&self.path, value))
     }
 }

@@ -8,7 +8,7 @@
 use sha2::{Digest, Sha256};
 
 /// The minor versions of Kubernetes 1 that there are images for, oldest first.
-pub const MINORS: std::ops::RangeInclusive<u32> = 30..=36;
+pub(crate) const MINORS: std::ops::RangeInclusive<u32> = 30..=36;
 
 /// The newest minor version that Amazon Linux 2 exists for.
 const LAST_AL2_MINOR: u32 = 32;

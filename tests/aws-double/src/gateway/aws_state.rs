@@ -119,14 +119,14 @@ impl AwsState {
 
     /// The same state with these instance types.
     #[must_use]
-    pub fn with_catalog(mut self, catalog: Catalog) -> Self {
+    pub(crate) fn with_catalog(mut self, catalog: Catalog) -> Self {
         self.catalog = Arc::new(catalog);
         self
     }
 
     /// The same state with another seed for IDs and for faults with a probability.
     #[must_use]
-    pub fn with_seed(mut self, seed: u64) -> Self {
+    pub(crate) fn with_seed(mut self, seed: u64) -> Self {
         self.rng = Mutex::new(StdRng::seed_from_u64(seed));
         self.faults = Faults::new(seed);
         self
@@ -153,7 +153,7 @@ impl AwsState {
     }
 
     /// ARN of something in IAM.
-    pub fn iam_arn(&self, resource: &str) -> String {
+    pub(crate) fn iam_arn(&self, resource: &str) -> String {
         format!("arn:{}:iam::{}:{resource}", self.partition(), self.account)
     }
 

@@ -70,7 +70,7 @@ struct State {
 
 impl CallLog {
     /// A log that also writes to a file.
-    pub fn to_file(path: &Path) -> std::io::Result<Self> {
+    pub(crate) fn to_file(path: &Path) -> std::io::Result<Self> {
         let state = State { file: Some(BufWriter::new(File::create(path)?)), ..State::default() };
         Ok(Self { state: Mutex::new(state) })
     }

@@ -122,7 +122,7 @@ impl Consistency {
     }
 
     /// Whether other calls can see it.
-    pub fn is_visible(&self, kind: Kind, name: &str) -> bool {
+    pub(crate) fn is_visible(&self, kind: Kind, name: &str) -> bool {
         let state = self.state.lock();
         let delay =
             SignedDuration::try_from_secs_f64(state.delays.of(kind)).unwrap_or(SignedDuration::MAX);
@@ -134,7 +134,7 @@ impl Consistency {
     }
 
     /// The tags of a resource that filters can see.
-    pub fn visible_tags<'a>(
+    pub(crate) fn visible_tags<'a>(
         &self,
         id: &str,
         tags: impl Iterator<Item = (&'a str, &'a str)>,

@@ -32,7 +32,7 @@ use service_account::{ReviewTokens, ServiceAccountToken, TokenRefusal};
 pub mod service_account;
 
 /// The path of the endpoint for pods: `GET` with the token as `Authorization`.
-pub const POD_CREDENTIALS_PATH: &str = "/v1/credentials";
+pub(crate) const POD_CREDENTIALS_PATH: &str = "/v1/credentials";
 
 /// Sessions of pods last six hours.
 const POD_SESSION: SignedDuration = SignedDuration::from_hours(6);

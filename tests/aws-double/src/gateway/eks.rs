@@ -109,7 +109,7 @@ impl Eks {
     }
 
     /// Whether ARC manages the cluster.
-    pub fn has_zonal_shift(&self) -> bool {
+    pub(crate) fn has_zonal_shift(&self) -> bool {
         self.state.lock().zonal_shift
     }
 
@@ -146,7 +146,7 @@ impl Eks {
 
     /// ARN of something in the cluster, by the names of the API's paths: `access-entries` and the
     /// principal's ARN, `addons` and the add-on's name, and so on.
-    pub fn arn_of(&self, _cluster: &str, kind: &str, name: &str) -> Option<String> {
+    pub(crate) fn arn_of(&self, _cluster: &str, kind: &str, name: &str) -> Option<String> {
         let state = self.state.lock();
         match kind {
             "access-entries" => state.entries.get(name).map(|entry| entry.arn.clone()),

@@ -190,7 +190,7 @@ impl Faults {
 
     /// Takes capacity away; returns the ID of the shortage. The newest shortage that matches a pool
     /// decides.
-    pub fn add_shortage(&self, shortage: Shortage) -> String {
+    pub(crate) fn add_shortage(&self, shortage: Shortage) -> String {
         let mut state = self.state.lock();
         let id = state.id("ice");
         state.shortages.insert(id.clone(), shortage);

@@ -121,7 +121,7 @@ impl Identities {
 
     /// The same, with ARNs of this partition.
     #[must_use]
-    pub fn in_partition(mut self, partition: Partition) -> Self {
+    pub(crate) fn in_partition(mut self, partition: Partition) -> Self {
         self.partition = partition;
         self
     }
@@ -141,7 +141,7 @@ impl Identities {
     }
 
     /// Makes an access key known that IAM has made for one of its users.
-    pub fn add_key(&self, principal: Principal, name: &str, access_key: &str, secret_key: &str) {
+    pub(crate) fn add_key(&self, principal: Principal, name: &str, access_key: &str, secret_key: &str) {
         let identity = Identity {
             principal,
             grants: Grants::User { name: name.to_owned() },
@@ -154,14 +154,14 @@ impl Identities {
     }
 
     /// Lets a key be used, or not, from the next call on.
-    pub fn set_active(&self, access_key: &str, active: bool) {
+    pub(crate) fn set_active(&self, access_key: &str, active: bool) {
         if let Some(identity) = self.inner.lock().by_key.get_mut(access_key) {
             identity.active = active;
         }
     }
 
     /// Forgets a key that IAM has deleted.
-    pub fn remove_key(&self, access_key: &str) {
+    pub(crate) fn remove_key(&self, access_key: &str) {
         self.inner.lock().by_key.remove(access_key);
     }
 
@@ -176,14 +176,14 @@ impl Identities {
     }
 
     /// What the user of this ARN may do; `None` when there is no such user.
-    pub fn grants_of(&self, arn: &str) -> Option<Grants> {
+    pub(crate) fn grants_of(&self, arn: &str) -> Option<Grants> {
         let inner = self.inner.lock();
         let user = inner.by_key.values().find(|identity| identity.principal.arn == arn)?;
         Some(user.grants.clone())
     }
 
     /// Opens a session of a role.
-    pub fn open_session(&self, of: SessionOf<'_>) -> (Principal, Credentials) {
+    pub(crate) fn open_session(&self, of: SessionOf<'_>) -> (Principal, Credentials) {
         let SessionOf { role_arn, role_id, session_name, tags, policy, lasts } = of;
         let name = role_arn.rsplit('/').next().unwrap_or(role_arn);
         let principal = Principal {

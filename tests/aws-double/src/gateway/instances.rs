@@ -105,7 +105,7 @@ impl InstanceTable {
     }
 
     /// Changes how long the states between take, for changes that begin from now on.
-    pub fn set_times(&self, times: StateTimes) {
+    pub(crate) fn set_times(&self, times: StateTimes) {
         self.inner.lock().times = times;
     }
 
@@ -116,7 +116,7 @@ impl InstanceTable {
     }
 
     /// The addresses that no instance gets.
-    pub fn foreign_addresses(&self) -> BTreeSet<Ipv4Addr> {
+    pub(crate) fn foreign_addresses(&self) -> BTreeSet<Ipv4Addr> {
         self.inner.lock().foreign_addresses.clone()
     }
 

@@ -14,7 +14,7 @@ use tenon_iam_policies::document::{
 mod conditions;
 mod pattern;
 
-pub use pattern::{arn_matches, glob};
+pub use pattern::glob;
 
 /// The facts of a call that conditions can ask for: keys without regard to case, each with its
 /// values.
@@ -148,7 +148,7 @@ impl Policies {
 /// What a resource's policy (a trust policy, a queue's policy) says about a call by somebody.
 ///
 /// Trust policies have no `Resource`: it is the role itself, so any resource of the call matches.
-pub fn evaluate_resource_policy(
+pub(crate) fn evaluate_resource_policy(
     policy: &NamedDocument,
     caller: Caller<'_>,
     call: Call<'_>,

@@ -139,7 +139,7 @@ impl AwsRequest {
     }
 
     /// `ec2:DescribeInstances`: the action as policies and the call log name it.
-    pub fn iam_action(&self) -> String {
+    pub(crate) fn iam_action(&self) -> String {
         format!("{}:{}", self.service, self.action)
     }
 
@@ -155,7 +155,7 @@ impl AwsRequest {
     }
 
     /// Whether the call only asks if it would be allowed (EC2's `DryRun=true`).
-    pub fn is_dry_run(&self) -> bool {
+    pub(crate) fn is_dry_run(&self) -> bool {
         self.params.get("DryRun").is_some_and(|value| value.eq_ignore_ascii_case("true"))
     }
 

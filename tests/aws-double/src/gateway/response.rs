@@ -73,7 +73,7 @@ impl AwsResponse {
 
     /// The same answer, noting for the call log what it made or changed.
     #[must_use]
-    pub fn with_resources(mut self, resources: impl IntoIterator<Item = String>) -> Self {
+    pub(crate) fn with_resources(mut self, resources: impl IntoIterator<Item = String>) -> Self {
         self.resources.extend(resources);
         self
     }
@@ -142,14 +142,14 @@ impl AwsError {
 
     /// The same error with one more member in a JSON error body.
     #[must_use]
-    pub fn with_field(mut self, name: &str, value: impl Into<Value>) -> Self {
+    pub(crate) fn with_field(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.fields.insert(name.to_owned(), value.into());
         self
     }
 
     /// The double lacks an action: a status and a code that no client retries or takes for a
     /// missing resource.
-    pub fn not_implemented(request: &AwsRequest) -> Self {
+    pub(crate) fn not_implemented(request: &AwsRequest) -> Self {
         Self::new(
             "NotImplementedInDouble",
             format!("not implemented in the double: {}", request.iam_action()),

@@ -36,7 +36,7 @@ pub struct Template {
 
 impl Template {
     /// The number of the newest version.
-    pub fn latest_version(&self) -> u64 {
+    pub(crate) fn latest_version(&self) -> u64 {
         self.versions.len() as u64
     }
 
@@ -81,7 +81,7 @@ impl Templates {
     }
 
     /// The template that a call names by `LaunchTemplateId` or `LaunchTemplateName`.
-    pub fn named_by(&self, params: &Params) -> Result<Template, AwsError> {
+    pub(crate) fn named_by(&self, params: &Params) -> Result<Template, AwsError> {
         match (params.get("LaunchTemplateId"), params.get("LaunchTemplateName")) {
             (Some(id), _) => self.get(id).ok_or_else(|| missing_id(id)),
             (None, Some(name)) => self.by_name(name).ok_or_else(|| missing_name(name)),

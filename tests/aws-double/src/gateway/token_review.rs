@@ -27,7 +27,7 @@ pub mod aws_auth;
 mod presigned;
 
 /// The path of the webhook: `POST` with a TokenReview.
-pub const TOKEN_REVIEW_PATH: &str = "/token-review";
+pub(crate) const TOKEN_REVIEW_PATH: &str = "/token-review";
 
 /// What every token begins with.
 const PREFIX: &str = "k8s-aws-v1.";

@@ -114,7 +114,7 @@ impl Element {
     }
 
     /// The first child of this name, to change it.
-    pub fn child_mut(&mut self, name: &str) -> Option<&mut Self> {
+    pub(crate) fn child_mut(&mut self, name: &str) -> Option<&mut Self> {
         self.children.iter_mut().find(|child| child.name == name)
     }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::{ControlPlaneConfig, ControlPlaneError, credentials};
 
 /// The range of cluster IPs; EKS uses the same for VPCs outside of 10.0.0.0/8.
-pub const SERVICE_CIDR: &str = "10.100.0.0/16";
+pub(crate) const SERVICE_CIDR: &str = "10.100.0.0/16";
 
 /// More than any test asks for; a real cluster's limits are there to share, and nobody shares here.
 const QPS: u32 = 500;

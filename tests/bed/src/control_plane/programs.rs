@@ -40,7 +40,7 @@ const REGISTRY: Module = Module {
 };
 
 /// The newest Go language version that go.mod asks for.
-pub const GO_VERSION: &str = "1.26";
+pub(crate) const GO_VERSION: &str = "1.26";
 
 /// A program that the bed runs or gives to its users.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -290,7 +290,7 @@ impl Module {
 ///
 /// # Panics
 /// Never: go.mod is part of this program.
-pub fn kubernetes_version() -> &'static str {
+pub(crate) fn kubernetes_version() -> &'static str {
     GO_MOD
         .lines()
         .find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes "))

@@ -34,7 +34,7 @@ pub enum Identity {
 }
 
 /// The audience of Pod Identity's tokens.
-pub const POD_IDENTITY_AUDIENCE: &str = "pods.eks.amazonaws.com";
+pub(crate) const POD_IDENTITY_AUDIENCE: &str = "pods.eks.amazonaws.com";
 
 impl Identity {
     /// The identity of a service account, by its annotations and by whether it has a Pod Identity

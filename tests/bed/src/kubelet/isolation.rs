@@ -166,7 +166,7 @@ impl Isolation {
     /// The command that runs `program`, a path inside of `root`, with its volumes, and without
     /// anything else of this machine. Where no namespace can be made, the program is run where it
     /// lies.
-    pub fn command_in(
+    pub(crate) fn command_in(
         &self,
         root: Root<'_>,
         program: &Path,

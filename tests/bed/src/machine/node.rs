@@ -47,14 +47,14 @@ pub struct Hardware {
 ///
 /// Karpenter assumes 7.5 % overhead until it has seen a machine; real ones take less, which is what
 /// lets the operator learn (aws-provider 4.6).
-pub fn visible_memory(hardware: &Hardware) -> u64 {
+pub(crate) fn visible_memory(hardware: &Hardware) -> u64 {
     let mib = hardware.memory_mib * 965 / 1000;
     if hardware.architecture == "arm64" { mib.saturating_sub(64) } else { mib }
 }
 
 /// The taint that a kubelet with an external cloud provider starts with, until the cloud controller
 /// manager has looked at the Node.
-pub const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
+pub(crate) const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
 /// An amount in a kubelet's configuration that is none.
 #[derive(Debug, thiserror::Error)]
@@ -150,7 +150,7 @@ pub fn register(
 
 /// What the cloud controller manager adds: labels, addresses. It takes the `uninitialized` taint
 /// away.
-pub fn cloud_labels(hardware: &Hardware) -> BTreeMap<String, String> {
+pub(crate) fn cloud_labels(hardware: &Hardware) -> BTreeMap<String, String> {
     [
         ("node.kubernetes.io/instance-type", &hardware.instance_type),
         ("beta.kubernetes.io/instance-type", &hardware.instance_type),

@@ -38,7 +38,7 @@ impl Path {
     }
 
     /// It leads to an element of a list, and not to a field.
-    pub fn is_element(&self) -> bool {
+    pub(crate) fn is_element(&self) -> bool {
         matches!(self.0.last(), Some(Segment::Element { .. }))
     }
 

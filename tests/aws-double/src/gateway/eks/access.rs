@@ -49,7 +49,7 @@ pub enum EntryType {
 
 impl EntryType {
     /// Whether nodes on EC2 that are not in Auto Mode get in by entries of this type.
-    pub fn is_for_ec2_nodes(self) -> bool {
+    pub(crate) fn is_for_ec2_nodes(self) -> bool {
         matches!(self, Self::Ec2Linux | Self::Ec2Windows)
     }
 }
@@ -104,7 +104,7 @@ impl Eks {
     }
 
     /// Makes somebody an administrator of the cluster, as EKS does for who made it.
-    pub fn grant_cluster_admin(&self, principal_arn: &str, aws_state: &AwsState) {
+    pub(crate) fn grant_cluster_admin(&self, principal_arn: &str, aws_state: &AwsState) {
         let now = self.clock.now();
         let policy = AssociatedPolicy {
             name: "AmazonEKSClusterAdminPolicy".to_owned(),
@@ -131,7 +131,7 @@ impl Eks {
     }
 
     /// Told that a role was deleted.
-    pub fn role_deleted(&self, name: &str) {
+    pub(crate) fn role_deleted(&self, name: &str) {
         for entry in self.state.lock().entries.values_mut() {
             let of_role = entry
                 .principal_arn

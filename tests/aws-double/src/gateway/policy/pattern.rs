@@ -39,7 +39,7 @@ pub fn glob(pattern: &str, text: &str) -> bool {
 
 /// Whether an ARN matches an ARN pattern: each of the six parts on its own, so that a `*` in one
 /// part does not reach into the next.
-pub fn arn_matches(pattern: &str, arn: &str) -> bool {
+pub(crate) fn arn_matches(pattern: &str, arn: &str) -> bool {
     let parts = |text: &str| text.splitn(6, ':').map(str::to_owned).collect::<Vec<_>>();
     let (pattern, arn) = (parts(pattern), parts(arn));
     pattern.len() == 6
