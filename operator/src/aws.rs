@@ -46,6 +46,7 @@ mod cloud_provider;
 mod cluster;
 mod connect;
 mod controllers;
+mod conversion;
 mod deprecation;
 mod drift;
 mod ec2;
@@ -63,7 +64,6 @@ mod objects;
 mod offerings;
 pub(crate) mod options;
 mod pace;
-mod present;
 pub mod probe;
 mod provider_id;
 mod recovery;
@@ -249,14 +249,14 @@ impl AwsProvider {
             if let Some(reservation) = &launched.reservation {
                 self.catalogs.reservations.take(&reservation.id);
             }
-            present::launched_fleet(&launched, claim, &class, &catalog, self.clock.now())
+            conversion::launched_fleet(&launched, claim, &class, &catalog, self.clock.now())
         };
         if let Some(resumed) = self.launcher.resume(uid, &self.catalogs).await {
             return resumed.map(fleet);
         }
         if let Some(found) = self.recover(claim, &class, &catalog).await? {
             tracing::info!(instance = found.id, "found the instance that was launched before");
-            return Ok(present::launched_instance(&found, claim, &class, &catalog));
+            return Ok(conversion::launched_instance(&found, claim, &class, &catalog));
         }
         let cluster = self.cluster.facts();
         let placement_group = self.lookups.placement_group(&class);

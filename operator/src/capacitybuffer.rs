@@ -17,7 +17,7 @@ use tenon_planner::snapshot::{PodShape, Snapshot};
 
 use crate::cloud_provider::CloudProvider;
 use crate::controller::{Affected, Controller, Reconciler};
-use crate::metrics::transitions::{Kind, Told};
+use crate::metrics::transitions::{ConditionState, Kind};
 use crate::operator::Operator;
 use crate::state::State;
 use crate::state::change::{Kind as StateKind, ObjectKey, Touched};
@@ -199,8 +199,9 @@ fn count_changes<P: CloudProvider>(
         return;
     }
     let before = before.status.iter().flat_map(|status| &status.conditions);
-    let before: Vec<Told<'_>> = before.map(Told::from).collect();
-    let after: Vec<Told<'_>> = after.conditions.iter().map(Told::from).collect();
+    let before: Vec<ConditionState<'_>> = before.map(ConditionState::from).collect();
+    let after: Vec<ConditionState<'_>> =
+        after.conditions.iter().map(ConditionState::from).collect();
     let transitions = &operator.context.metrics.transitions;
     transitions.changed(Kind::CapacityBuffer, &Vec::new(), &before, &after);
 }

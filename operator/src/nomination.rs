@@ -12,7 +12,7 @@
 //! that become ready at the same moment. A nomination that got lost all the same is written again
 //! at once, as long as the Node has room for the pod, and one that no longer holds is taken back.
 
-mod upkeep;
+mod reconciler;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ pub(crate) async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: Canc
     };
     operator.state.apply(Change::Nominating(true)).await;
     operator.nominations.on.store(true, Ordering::Relaxed);
-    let upkeep = operator.run(upkeep::controller(&operator), stop.clone());
+    let writes = operator.run(reconciler::controller(&operator), stop.clone());
     let rounds = async {
         while stop.run_until_cancelled(requested(&operator.nominations)).await.is_some() {
             let round = isolated(liveness::turn(liveness::WORK, round(&operator)));
@@ -84,7 +84,7 @@ pub(crate) async fn run<P: CloudProvider>(operator: Arc<Operator<P>>, stop: Canc
         }
         operator.nominations.on.store(false, Ordering::Relaxed);
     };
-    tokio::join!(upkeep, rounds);
+    tokio::join!(writes, rounds);
 }
 
 /// Whether the cluster's version knows nominations of others than kube-scheduler.

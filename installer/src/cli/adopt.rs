@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::moving::MoveArgs;
+use super::replacement::ReplacementArgs;
 use super::settings::SettingArgs;
 
 /// `tenon adopt`
@@ -16,5 +16,5 @@ pub struct AdoptArgs {
     pub undo: bool,
     /// How it is done.
     #[command(flatten)]
-    pub how: MoveArgs,
+    pub how: ReplacementArgs,
 }

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::moving::MoveArgs;
+use super::replacement::ReplacementArgs;
 use super::settings::InstallationArgs;
 
 /// `tenon rollback`
@@ -17,5 +17,5 @@ pub struct RollbackArgs {
     pub to_revision: Option<u32>,
     /// How it is done.
     #[command(flatten)]
-    pub how: MoveArgs,
+    pub how: ReplacementArgs,
 }

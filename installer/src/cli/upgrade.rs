@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::moving::MoveArgs;
+use super::replacement::ReplacementArgs;
 use super::settings::SettingArgs;
 
 /// `tenon upgrade`
@@ -16,5 +16,5 @@ pub struct UpgradeArgs {
     pub to: Option<String>,
     /// How it is done.
     #[command(flatten)]
-    pub how: MoveArgs,
+    pub how: ReplacementArgs,
 }

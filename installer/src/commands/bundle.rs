@@ -5,7 +5,7 @@ use tenon_checks::report::{Options, judge};
 use tenon_installer_core::files::FileError;
 use tenon_installer_core::plan::Plan;
 
-use super::look::{Asking, observe_session};
+use super::observation::{Asking, observe_session};
 use super::session::{Fallback, Session, source};
 use crate::cli::GlobalArgs;
 use crate::cli::bundle::BundleArgs;

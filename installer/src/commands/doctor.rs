@@ -7,7 +7,7 @@ use tenon_installer_core::settings::SettingsError;
 use tenon_installer_core::settings::problem::Problem;
 use tenon_installer_core::target;
 
-use super::look::{Look, observe_session};
+use super::observation::{Look, observe_session};
 use super::preflight::show;
 use super::session::{Fallback, Session, source};
 use crate::cli::GlobalArgs;

@@ -25,7 +25,7 @@ use tenon_installer_core::target::{self, Target};
 use tokio::time::Instant;
 
 use super::execution::{Execution, confirm};
-use super::look::{Asking, observe_session};
+use super::observation::{Asking, observe_session};
 use super::preflight;
 use super::session::{self, Connection, Fallback, Session, observe_failed, source};
 use super::shown_plan;

@@ -11,7 +11,7 @@ use tenon_installer_core::settings::problem::Problem;
 use tenon_installer_core::target;
 use tenon_installer_core::words::count;
 
-use super::look::{Asking, Look, observe_session};
+use super::observation::{Asking, Look, observe_session};
 use super::session::{Session, source};
 use crate::cli::GlobalArgs;
 use crate::cli::overlay::resolve;

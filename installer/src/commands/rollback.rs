@@ -14,9 +14,9 @@ use tenon_installer_core::kubernetes::revision::Content;
 use tenon_installer_core::settings::Source;
 use tenon_installer_core::{names, target};
 
-use super::moving::{self, Journey};
 use super::session::{Connection, Fallback, Session, observe_failed, source};
 use super::upgrade::running;
+use super::version_change::{self, Journey};
 use crate::cli::overlay::resolve;
 use crate::cli::rollback::RollbackArgs;
 use crate::cli::{GlobalArgs, SettingArgs};
@@ -77,7 +77,8 @@ pub(crate) async fn run(
             .map_or_else(|| "an unknown version".to_owned(), |version| version.to_string()),
         revision: Some(to.number),
     };
-    Box::pin(moving::run(global, &args.how, &journey, session, lock, printer, cleanup)).await
+    Box::pin(version_change::run(global, &args.how, &journey, session, lock, printer, cleanup))
+        .await
 }
 
 fn unfit(reasons: Vec<String>) -> ExpectedError {

@@ -6,8 +6,8 @@ use tenon_installer_core::settings::config::ValuesError;
 use tenon_installer_core::settings::problem::Problem;
 use tenon_installer_core::settings::{Settings, SettingsError};
 
-use super::moving::{self, Journey};
 use super::session::{Connection, Fallback, Session, source};
+use super::version_change::{self, Journey};
 use crate::cli::GlobalArgs;
 use crate::cli::upgrade::UpgradeArgs;
 use crate::errors::ExpectedError;
@@ -50,7 +50,8 @@ pub(crate) async fn run(
         to: to.to_string(),
         revision: came_from(&session),
     };
-    Box::pin(moving::run(global, &args.how, &journey, session, lock, printer, cleanup)).await
+    Box::pin(version_change::run(global, &args.how, &journey, session, lock, printer, cleanup))
+        .await
 }
 
 fn target(args: &UpgradeArgs) -> Result<Version, ExpectedError> {

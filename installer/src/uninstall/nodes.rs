@@ -147,7 +147,7 @@ impl Drain<'_> {
             }
             None => false,
         };
-        let told = wait::Told::default();
+        let told = wait::LastReport::default();
         loop {
             let mut claims = cluster.list(&resource).await?;
             claims.retain(|claim| self.is_meant(claim));

@@ -10,8 +10,8 @@ use tenon_planner::snapshot::{Catalog, NodeClassRef};
 use super::drift::{self, Drift};
 use super::instances::parse_provider_id;
 use super::{
-    AwsProvider, KIND, Leader, controllers, ec2, launcher, nodeclass, other, present, provider_id,
-    refresh, repair, zonal_shift,
+    AwsProvider, KIND, Leader, controllers, conversion, ec2, launcher, nodeclass, other,
+    provider_id, refresh, repair, zonal_shift,
 };
 use crate::cloud_provider::{
     CloudError, CloudProvider, Hook, Instance, Launched, NodeClassKind, NodeClassState,
@@ -227,6 +227,6 @@ impl AwsProvider {
         let instance_type = catalog.as_ref().and_then(|catalog| {
             catalog.instance_types.iter().find(|known| known.name == instance.instance_type)
         });
-        present::instance(instance, instance_type, class.as_deref())
+        conversion::instance(instance, instance_type, class.as_deref())
     }
 }

@@ -29,7 +29,7 @@ use super::instances::Instances;
 use super::launcher::placement;
 use super::matching::Requirements;
 use super::objects::ClaimUse;
-use super::{objects, present};
+use super::{conversion, objects};
 use crate::state::resources;
 
 /// Claims that are looked after at the same time share one list of instances, and one of
@@ -278,7 +278,7 @@ fn is_good_for(claim: &NodeClaim, instance: &Instance, scope: AdoptionScope<'_>)
         && requests.fits(&known.allocatable())
         && wanted.allow(labels::ZONE, Some(&instance.zone))
         && placement::allows(&wanted, instance.partition)
-        && wanted.allow_capacity_type(present::capacity_type(instance))
+        && wanted.allow_capacity_type(conversion::capacity_type(instance))
         && instance.tenancy.as_deref().is_none_or(|tenancy| tenancy == wanted.tenancy())
 }
 

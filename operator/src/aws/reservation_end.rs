@@ -12,7 +12,7 @@ use tenon_planner::snapshot::CapacityType;
 use crate::aws::error::Error;
 use crate::aws::nodeclass::reservations::is_expiring;
 use crate::aws::provider_id::instance_id;
-use crate::aws::{AwsProvider, Leader, ec2, present};
+use crate::aws::{AwsProvider, Leader, conversion, ec2};
 use crate::context::Context;
 use crate::controller::Periodic;
 use crate::state::cluster::label;
@@ -101,7 +101,7 @@ async fn relabel(provider: &AwsProvider, context: &Context, write: &Writer) {
     };
     let left: BTreeSet<String> = instances
         .into_iter()
-        .filter(|instance| present::capacity_type(instance) == CapacityType::OnDemand)
+        .filter(|instance| conversion::capacity_type(instance) == CapacityType::OnDemand)
         .map(|instance| instance.id)
         .collect();
     for claim in claims {

@@ -222,7 +222,7 @@ fn an_instance_is_presented_with_the_labels_of_its_type() {
             .into(),
         ..ec2::Instance::default()
     };
-    let shown = present::instance(&found, catalog.instance_types.first(), Some(&class));
+    let shown = conversion::instance(&found, catalog.instance_types.first(), Some(&class));
     assert_eq!(shown.provider_id, "aws:///eu-central-1b/i-1");
     assert_eq!(shown.claim.as_deref(), Some("claim-1"));
     let label = |key: &str| shown.labels.get(key).map(String::as_str);
@@ -234,7 +234,7 @@ fn an_instance_is_presented_with_the_labels_of_its_type() {
     assert_eq!(label("karpenter.k8s.aws/capacity-reservation-id"), None);
     assert_eq!(label("karpenter.sh/nodepool"), Some("default"));
 
-    let unknown = present::instance(&found, None, None);
+    let unknown = conversion::instance(&found, None, None);
     assert_eq!(unknown.labels.len(), 5, "what the instance itself says: {:?}", unknown.labels);
 }
 
@@ -253,7 +253,7 @@ fn a_machine_in_a_partition_is_labelled_with_it_or_waits_for_it() {
             partition,
             ..ec2::Instance::default()
         };
-        let shown = present::instance(&found, catalog.instance_types.first(), Some(&class));
+        let shown = conversion::instance(&found, catalog.instance_types.first(), Some(&class));
         shown.labels.get(keys::PLACEMENT_GROUP_PARTITION).cloned()
     };
     assert_eq!(of("partition", 3, Some(2)).as_deref(), Some("2"));
@@ -277,7 +277,7 @@ fn a_machine_in_a_reservation_is_labelled_with_it() {
         ("capacity-block", "capacity-block", "false"),
         ("interruptible-capacity-reservation", "default", "true"),
     ] {
-        let labels = present::instance(&found(lifecycle), None, None).labels;
+        let labels = conversion::instance(&found(lifecycle), None, None).labels;
         assert_eq!(labels[tenon_crds::labels::CAPACITY_TYPE], "reserved");
         assert_eq!(labels[keys::CAPACITY_RESERVATION_ID], "cr-1");
         assert_eq!(labels[keys::CAPACITY_RESERVATION_TYPE], kind);
@@ -307,7 +307,7 @@ fn a_launched_machine_carries_hash_profile_and_what_it_has() {
         partition: None,
     };
     let now = "2026-11-20T00:00:00Z".parse().unwrap();
-    let launched = present::launched_fleet(&fleet, &mk_claim("c"), &class, &catalog, now);
+    let launched = conversion::launched_fleet(&fleet, &mk_claim("c"), &class, &catalog, now);
     assert_eq!(launched.annotations.len(), 3);
     assert_eq!(launched.annotations[keys::INSTANCE_PROFILE_NAME], "demo_123");
     assert_eq!(launched.instance.image_id.as_deref(), Some("ami-amd"));

@@ -11,7 +11,7 @@ use tenon_crds::{Condition, NodeClaim, labels};
 use super::PAGE;
 use crate::clock::Clock;
 use crate::metrics::exposition::{Exposed, Exposition, Gone, LabelText, Number, Type};
-use crate::metrics::transitions::{Kind, Told};
+use crate::metrics::transitions::{ConditionState, Kind};
 use crate::state::State;
 use crate::state::cluster::Cluster;
 use tenon_state::wire::Node;
@@ -65,11 +65,11 @@ impl Exposed for Conditions {
         of_kind(Kind::NodeClaim, &claims, walk, out, |_, claim, writing| {
             writing.place(&claim.metadata, claim);
             let conditions = claim.status.iter().flat_map(|status| &status.conditions);
-            writing.object(&claim.metadata, conditions.map(Told::from), now);
+            writing.object(&claim.metadata, conditions.map(ConditionState::from), now);
         })?;
         of_kind(Kind::NodePool, &pools, walk, out, |_, pool, writing| {
             let conditions = pool.status.iter().flat_map(|status| &status.conditions);
-            writing.object(&pool.metadata, conditions.map(Told::from), now);
+            writing.object(&pool.metadata, conditions.map(ConditionState::from), now);
         })?;
         of_kind(Kind::Node, &nodes, walk, out, |state, node, writing| {
             let Some(claim) = state.claim_of(node) else { return };
@@ -80,7 +80,7 @@ impl Exposed for Conditions {
         })?;
         of_kind(Kind::CapacityBuffer, &buffers, walk, out, |_, buffer, writing| {
             let conditions = buffer.status.iter().flat_map(|status| &status.conditions);
-            writing.object(&buffer.metadata, conditions.map(Told::from), now);
+            writing.object(&buffer.metadata, conditions.map(ConditionState::from), now);
         })
     }
 }
@@ -95,7 +95,7 @@ pub fn of_classes<K: Resource<DynamicType = ()>>(
 ) -> Result<(), Gone> {
     let walk = |page: &mut dyn FnMut(&())| page(&());
     of_kind(kind, classes, walk, out, |(), class, writing| {
-        writing.object(class.meta(), conditions(class).iter().map(Told::from), now);
+        writing.object(class.meta(), conditions(class).iter().map(ConditionState::from), now);
     })
 }
 
@@ -165,7 +165,7 @@ impl Writing<'_, '_> {
     fn object<'a>(
         &mut self,
         metadata: &ObjectMeta,
-        conditions: impl Iterator<Item = Told<'a>>,
+        conditions: impl Iterator<Item = ConditionState<'a>>,
         now: Timestamp,
     ) {
         let age = |since: Timestamp| now.duration_since(since).as_secs_f64().max(0.0);
@@ -182,7 +182,7 @@ impl Writing<'_, '_> {
             return;
         }
         let own = self.labels.len();
-        for Told { type_, status, reason, since } in conditions {
+        for ConditionState { type_, status, reason, since } in conditions {
             let value = match self.gauge {
                 Gauge::Count => Some(1.0),
                 _ => since.map(age),
@@ -205,8 +205,8 @@ impl Writing<'_, '_> {
 }
 
 /// The conditions of a Node.
-pub(super) fn of_node(node: &Node) -> impl Iterator<Item = Told<'_>> {
-    node.status.conditions.iter().map(|condition| Told {
+pub(super) fn of_node(node: &Node) -> impl Iterator<Item = ConditionState<'_>> {
+    node.status.conditions.iter().map(|condition| ConditionState {
         type_: &condition.type_,
         status: &condition.status,
         reason: condition.reason.as_deref().unwrap_or_default(),

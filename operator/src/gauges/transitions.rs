@@ -13,7 +13,7 @@ use tenon_crds::{EC2NodeClass, NodeClaim, NodePool, labels};
 use super::conditions::{label_name, of_node};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
-use crate::metrics::transitions::{Kind, Labels, Told};
+use crate::metrics::transitions::{ConditionState, Kind, Labels};
 use crate::state::State;
 use crate::state::change::Touched;
 use tenon_state::node_class::NodeClassKind;
@@ -54,37 +54,37 @@ pub trait Subject: Resource<DynamicType = ()> {
     const KIND: Kind;
 
     /// The conditions in its status.
-    fn told(&self) -> Vec<Told<'_>>;
+    fn told(&self) -> Vec<ConditionState<'_>>;
 }
 
 impl Subject for NodeClaim {
     const KIND: Kind = Kind::NodeClaim;
 
-    fn told(&self) -> Vec<Told<'_>> {
-        self.status.iter().flat_map(|status| &status.conditions).map(Told::from).collect()
+    fn told(&self) -> Vec<ConditionState<'_>> {
+        self.status.iter().flat_map(|status| &status.conditions).map(ConditionState::from).collect()
     }
 }
 
 impl Subject for NodePool {
     const KIND: Kind = Kind::NodePool;
 
-    fn told(&self) -> Vec<Told<'_>> {
-        self.status.iter().flat_map(|status| &status.conditions).map(Told::from).collect()
+    fn told(&self) -> Vec<ConditionState<'_>> {
+        self.status.iter().flat_map(|status| &status.conditions).map(ConditionState::from).collect()
     }
 }
 
 impl Subject for EC2NodeClass {
     const KIND: Kind = Kind::EC2NodeClass;
 
-    fn told(&self) -> Vec<Told<'_>> {
-        self.status.iter().flat_map(|status| &status.conditions).map(Told::from).collect()
+    fn told(&self) -> Vec<ConditionState<'_>> {
+        self.status.iter().flat_map(|status| &status.conditions).map(ConditionState::from).collect()
     }
 }
 
 impl Subject for Node {
     const KIND: Kind = Kind::Node;
 
-    fn told(&self) -> Vec<Told<'_>> {
+    fn told(&self) -> Vec<ConditionState<'_>> {
         of_node(self).collect()
     }
 }

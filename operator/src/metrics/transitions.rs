@@ -47,7 +47,7 @@ impl Kind {
 
 /// A condition as metrics tell it.
 #[derive(Clone, Copy, Debug)]
-pub struct Told<'a> {
+pub struct ConditionState<'a> {
     /// `type` of the condition.
     pub type_: &'a str,
     /// `status` of the condition.
@@ -58,9 +58,9 @@ pub struct Told<'a> {
     pub since: Option<Timestamp>,
 }
 
-impl<'a> From<&'a Condition> for Told<'a> {
+impl<'a> From<&'a Condition> for ConditionState<'a> {
     fn from(condition: &'a Condition) -> Self {
-        Told {
+        ConditionState {
             type_: &condition.type_,
             status: condition.status.as_str(),
             reason: &condition.reason,
@@ -116,7 +116,13 @@ impl Transitions {
     }
 
     /// Takes in how the conditions of an object have changed, which belongs where `placed` says.
-    pub fn changed(&self, kind: Kind, placed: &Labels, before: &[Told<'_>], after: &[Told<'_>]) {
+    pub fn changed(
+        &self,
+        kind: Kind,
+        placed: &Labels,
+        before: &[ConditionState<'_>],
+        after: &[ConditionState<'_>],
+    ) {
         let OfKind { durations, transitions, .. } = &self.kinds[kind as usize];
         for now in after {
             let was = before.iter().find(|was| was.type_ == now.type_);

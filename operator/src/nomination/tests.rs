@@ -78,7 +78,7 @@ fn cluster() -> Cluster {
 const OURS: &str = crate::state::pod::NOMINATION_MANAGER;
 
 mod decisions {
-    use super::upkeep::{Wanted, wanted};
+    use super::reconciler::{Wanted, wanted};
     use super::*;
 
     fn of(cluster: &Cluster, pod: &str) -> Wanted {
@@ -258,7 +258,7 @@ async fn a_node_opens_when_its_pods_have_been_seen_nominated_and_with_those_that
         assert!(a.is_some() && b.is_some());
     };
     let stop = CancellationToken::new();
-    let writes = testing::spawn(operator.run(upkeep::controller(&operator), stop.clone()));
+    let writes = testing::spawn(operator.run(reconciler::controller(&operator), stop.clone()));
     tokio::join!(round(&operator), watch, opened);
     stop.cancel();
     writes.await.unwrap();
@@ -328,7 +328,7 @@ async fn a_nomination_is_not_written_again_before_the_watch_has_shown_it() {
     let (operator, _publisher) = testing::operator(&server, cluster);
     operator.nominations.switch_on();
     let stop = CancellationToken::new();
-    let writes = testing::spawn(operator.run(upkeep::controller(&operator), stop.clone()));
+    let writes = testing::spawn(operator.run(reconciler::controller(&operator), stop.clone()));
     let looked_at = async || {
         operator.nominations.pods.add(key("x"));
         sleep(Duration::from_secs(1)).await;

@@ -24,7 +24,8 @@ use tenon_crds::duration::ParseDurationError;
 use tokio::task::JoinSet;
 
 /// On a Node, as its kubelet sets it: kube-controller-manager attaches volumes for it.
-pub(crate) const MANAGED_ANNOTATION: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
+pub(crate) const MANAGED_ANNOTATION: &str =
+    "volumes.kubernetes.io/controller-managed-attach-detach";
 /// On a PersistentVolume: for how long it stays attached once its detachment is asked for (a Go
 /// duration, `30s`).
 pub const DETACHES_AFTER_ANNOTATION: &str = "bed.tenon.dev/detaches-after";

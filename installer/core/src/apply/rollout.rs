@@ -42,7 +42,7 @@ pub(super) async fn await_rollout(
     progress: &dyn Progress,
 ) -> Result<(), Failure> {
     let what = format!("{} to be ready", deployment.key());
-    let told = wait::Told::default();
+    let told = wait::LastReport::default();
     let at_most = Duration::from_secs(seconds);
     let waited = wait::until(&what, at_most, Duration::from_millis(500), || async {
         let live = context.cluster.get(&deployment.resource, &deployment.key()).await?;

@@ -73,9 +73,9 @@ where
 
 /// What was said last about something that is waited for, so that it is said again only when it has changed.
 #[derive(Debug, Default)]
-pub struct Told(Mutex<String>);
+pub struct LastReport(Mutex<String>);
 
-impl Told {
+impl LastReport {
     /// Whether this is news. From then on it is not.
     pub fn is_new(&self, text: &str) -> bool {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn what_is_waited_for_is_told_once_until_it_changes() {
-        let told = Told::default();
+        let told = LastReport::default();
         let lines = ["0 of 2", "0 of 2", "1 of 2", "1 of 2", "0 of 2"];
         let news = lines.into_iter().filter(|line| told.is_new(line)).collect::<Vec<_>>();
         assert_eq!(news, ["0 of 2", "1 of 2", "0 of 2"]);

@@ -148,7 +148,10 @@ struct Rule {
 
 /// Sends events through the rules of the region; says what became of each at each rule that
 /// matched.
-pub(crate) async fn emit(aws_state: &AwsState, events: &[Event]) -> Result<Vec<Delivery>, AwsError> {
+pub(crate) async fn emit(
+    aws_state: &AwsState,
+    events: &[Event],
+) -> Result<Vec<Delivery>, AwsError> {
     let mut deliveries = Vec::new();
     if events.is_empty() {
         return Ok(deliveries);

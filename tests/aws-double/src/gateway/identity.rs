@@ -141,7 +141,13 @@ impl Identities {
     }
 
     /// Makes an access key known that IAM has made for one of its users.
-    pub(crate) fn add_key(&self, principal: Principal, name: &str, access_key: &str, secret_key: &str) {
+    pub(crate) fn add_key(
+        &self,
+        principal: Principal,
+        name: &str,
+        access_key: &str,
+        secret_key: &str,
+    ) {
         let identity = Identity {
             principal,
             grants: Grants::User { name: name.to_owned() },

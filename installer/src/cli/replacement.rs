@@ -7,9 +7,9 @@ use clap::Args;
 use super::duration::parse_duration;
 use super::preflight::CheckArgs;
 
-/// How a move is made.
+/// How the operator is replaced.
 #[derive(Debug, Clone, Args)]
-pub struct MoveArgs {
+pub struct ReplacementArgs {
     /// Don't ask for confirmation
     #[arg(short, long, env = "TENON_YES", hide_env_values = true, value_parser = clap::builder::FalseyValueParser::new(), default_value = "", num_args = 0, default_missing_value = "true")]
     pub yes: bool,

@@ -17,7 +17,7 @@ use super::preflight;
 use super::session::Session;
 use super::until_object::until_object;
 use crate::cli::GlobalArgs;
-use crate::cli::moving::MoveArgs;
+use crate::cli::replacement::ReplacementArgs;
 use crate::errors::ExpectedError;
 use crate::printer::Printer;
 use crate::upgrade::{staged, stages};
@@ -39,7 +39,7 @@ pub(super) struct Journey {
 }
 
 impl Journey {
-    fn plan(&self, session: &Session, args: &MoveArgs) -> Result<Plan, ExpectedError> {
+    fn plan(&self, session: &Session, args: &ReplacementArgs) -> Result<Plan, ExpectedError> {
         let plan =
             staged(session.plan()?, &session.desired, &session.world, args.timeout.as_secs());
         plan.map_err(|reasons| ExpectedError::Unfit { what: self.operation.to_owned(), reasons })
@@ -90,7 +90,7 @@ fn untouched_nodes(outlook: &Outlook) -> Option<String> {
 /// Shows, asks, does and proves it.
 pub(super) async fn run(
     global: &GlobalArgs,
-    args: &MoveArgs,
+    args: &ReplacementArgs,
     journey: &Journey,
     mut session: Session,
     mut lock: Option<Lock>,
