@@ -25,7 +25,7 @@ use crate::arrival_order::shuffle;
 use crate::machine_specs::{MachineSpecs, SpecId};
 use crate::plan::StayReason;
 use crate::resources::Resources;
-use crate::solver::{OnMachine, Place, Solver, Wanted, room_for};
+use crate::solver::{OnMachine, Place, Solver, Wanted, none_left_out, room_for};
 use crate::tables::shapes::ClassId;
 use crate::tables::{fits, take_times};
 use crate::topology::{Counts, Host};
@@ -397,7 +397,11 @@ impl<'p, 'a> Deal<'p, 'a> {
             self.heaps[heap].1.push(entry);
         }
         self.passed_over = passed_over;
-        let Some((heap, at)) = taker else { return false };
+        let Some((heap, at)) = taker else {
+            let left_out = self.left_out(bit);
+            none_left_out(left_out.into_iter(), |at| usize::from(self.takes(at, shape)));
+            return false;
+        };
         let Solver { counts, specs, .. } = &mut self.solver;
         match at.checked_sub(problem.tables.snapshot.nodes.len()) {
             None => {
@@ -413,6 +417,14 @@ impl<'p, 'a> Deal<'p, 'a> {
         let left = self.share_left(at);
         self.heaps[heap].1.push((left, Reverse(at)));
         true
+    }
+
+    /// A machine that exists and that labels and taints leave out, for debug builds.
+    fn left_out(&self, bit: Option<u64>) -> Option<usize> {
+        let heaps = self.heaps.iter().filter(|(bits, _)| bit.is_some_and(|bit| bits & bit == 0));
+        let mut machines = heaps.filter_map(|(_, heap)| Some(heap.peek()?.1.0));
+        let exists = |&at: &usize| at < self.solver.problem.tables.snapshot.nodes.len();
+        if cfg!(debug_assertions) { machines.find(exists) } else { None }
     }
 
     fn takes(&mut self, at: usize, shape: usize) -> bool {
