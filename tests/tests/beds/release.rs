@@ -1,6 +1,7 @@
-//! What a release publishes, all the way: the image and both charts go to a real registry, Helm installs the charts from there, and the kubelet runs the operator in
-//! the files of the image that it pulled, and in no others.
+//! What a release publishes, all the way: the image and both charts go to a real registry, Helm installs the charts from there, by the commands of the guide
+//! "Install with Helm", and the kubelet runs the operator in the files of the image that it pulled, and in no others.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -56,6 +57,81 @@ async fn helm(bed: &Bed, args: &[&str]) -> String {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "helm {}: {said}", args.join(" "));
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The guide whose commands are run.
+const GUIDE: &str = include_str!("../../../docs/src/guides/helm.md");
+
+/// The section with commands that only AWS can answer.
+const OF_AWS: &str = "Create the AWS resources";
+
+/// A code block of the guide.
+struct Block {
+    section: &'static str,
+    language: &'static str,
+    text: &'static str,
+}
+
+fn blocks() -> Vec<Block> {
+    let sections = GUIDE.split("\n## ").skip(1);
+    let of_section = |section: &'static str| {
+        let name = section.lines().next().unwrap_or_default();
+        let parts = section.split("```").skip(1).step_by(2);
+        parts.filter_map(move |part| {
+            let (language, text) = part.split_once('\n')?;
+            Some(Block { section: name, language, text })
+        })
+    };
+    sections.flat_map(of_section).collect()
+}
+
+/// A file of the guide, by the comment with which it begins.
+fn file_of_guide(name: &str) -> &'static str {
+    let blocks = blocks();
+    let block = blocks.iter().find(|block| block.text.starts_with(&format!("# {name}\n")));
+    block.unwrap_or_else(|| panic!("the guide has no {name}")).text
+}
+
+/// A user who types what the guide says, with another registry.
+struct Reader<'a> {
+    bed: &'a Bed,
+    charts: &'a str,
+    repository: &'a str,
+    read: BTreeSet<&'static str>,
+}
+
+impl Reader<'_> {
+    /// Runs the commands of a section, one after the other.
+    async fn follow(&mut self, section: &'static str) {
+        self.read.insert(section);
+        let commands =
+            blocks().into_iter().filter(|it| it.section == section && it.language == "sh");
+        let mut count = 0;
+        for command in commands.flat_map(|block| {
+            block.text.replace("\\\n", " ").lines().map(str::to_owned).collect::<Vec<_>>()
+        }) {
+            let mut command = command
+                .replace("oci://registry.example/tenon/charts", self.charts)
+                .replace("registry.example/tenon/tenon-operator", self.repository);
+            if command.contains("oci://") {
+                command += " --plain-http";
+            }
+            let output =
+                must(self.bed.command(Path::new("sh")).args(["-c", &command]).output().await);
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{section}: {command}: {said}");
+            count += 1;
+        }
+        assert!(count > 0, "the guide has no commands in {section}");
+    }
+
+    /// Nothing with commands is left, but for what only AWS can answer.
+    fn has_read_all(&self) {
+        let with_commands =
+            blocks().into_iter().filter(|it| it.language == "sh").map(|it| it.section);
+        let unread = with_commands.filter(|it| !self.read.contains(it) && *it != OF_AWS);
+        assert_eq!(unread.collect::<Vec<_>>(), Vec::<&str>::new());
+    }
 }
 
 /// Packages the charts with the registry's image as their default, and pushes them; answers where charts are.
@@ -132,7 +208,6 @@ async fn nodes(bed: &Bed) -> Vec<String> {
 fn values() -> Value {
     let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({ "apiGroups": [group], "resources": resources, "verbs": verbs });
     json!({
-        "settings": { "clusterName": "bed" },
         "controller": { "env": [{ "name": "CLOUD_PROVIDER", "value": "kwok" }] },
         "additionalClusterRoleRules": [
             rule("karpenter.kwok.sh", &["kwoknodeclasses"], &["get", "list", "watch"]),
@@ -157,17 +232,20 @@ async fn the_image_and_the_charts_come_from_a_registry_and_the_operator_runs_in_
     assert_eq!(must(push.push(&layout).await), digest);
     let charts = push_charts(&bed, &registry.host(), &repository).await;
 
-    let file = bed.dir().join("values.yaml");
-    must(std::fs::write(&file, values().to_string()));
-    let file = file.display().to_string();
-    let install = async |name: &str, chart: &str, more: &[&str]| {
-        let chart = format!("{charts}/{chart}");
-        let common =
-            ["install", name, &chart, "--version", VERSION, "--plain-http", "-n", "kube-system"];
-        helm(&bed, &[&common, more].concat()).await
-    };
-    install("tenon-crds", "tenon-crds", &[]).await;
-    install("karpenter", "tenon", &["--values", &file, "--wait", "--timeout", "2m"]).await;
+    let mut values: Value = must(serde_saphyr::from_str(file_of_guide("values.yaml")));
+    // Without AWS there is no queue.
+    values["settings"]["interruptionQueue"] = "".into();
+    for (key, value) in self::values().as_object().expect("a map") {
+        values[key] = value.clone();
+    }
+    must(std::fs::write(bed.dir().join("values.yaml"), values.to_string()));
+    must(std::fs::write(bed.dir().join("nodepool.yaml"), file_of_guide("nodepool.yaml")));
+    let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts");
+    must(std::os::unix::fs::symlink(checkout, bed.dir().join("charts")));
+    let mut reader =
+        Reader { bed: &bed, charts: &charts, repository: &repository, read: BTreeSet::new() };
+    reader.follow("Install from a registry").await;
+    reader.follow("Check the installation").await;
     let releases: Value =
         must(serde_json::from_str(&helm(&bed, &["list", "-A", "-o", "json"]).await));
     let deployed =
@@ -175,6 +253,7 @@ async fn the_image_and_the_charts_come_from_a_registry_and_the_operator_runs_in_
     assert_eq!(deployed.count(), 2, "{releases}");
 
     run_in_the_image(&bed);
+    let system = nodes(&bed).await.len();
     a_missing_image_is_named(&bed, &repository).await;
 
     // It works there: a pod without a node gets one.
@@ -189,7 +268,19 @@ async fn the_image_and_the_charts_come_from_a_registry_and_the_operator_runs_in_
     must(user.scale("released", 1, &json!({ "scenario": "released" })).await);
     must(user.runs("released", 1).await);
 
-    helm(&bed, &["uninstall", "karpenter", "-n", "kube-system", "--wait"]).await;
+    reader.follow("Create a NodePool").await;
+    reader.follow("Upgrade and roll back").await;
+    let revisions = helm(&bed, &["history", "karpenter", "-n", "kube-system", "-o", "json"]).await;
+    let revisions: Value = must(serde_json::from_str(&revisions));
+    let revisions = revisions.as_array().expect("a list");
+    let status = revisions.iter().map(|it| it["status"].as_str().unwrap_or_default());
+    assert_eq!(status.collect::<Vec<_>>(), ["superseded", "superseded", "deployed"]);
+
+    reader.follow("Uninstall").await;
+    assert_eq!(nodes(&bed).await.len(), system, "the NodePools' nodes are gone");
+    reader.follow("Install from a checkout").await;
+    run_in_the_image(&bed);
+    reader.has_read_all();
     registry.stop().await;
     must(bed.stop().await);
 }
