@@ -144,3 +144,72 @@ impl Place for OnMachine<'_, '_, '_> {
         self.pod.map_or(pods, |pod| usize::from(self.solver.has_devices(self.machine, pod)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A place with given answers, which counts how many it was asked for.
+    struct Answers {
+        answers: [usize; 4],
+        asked: usize,
+    }
+
+    impl Answers {
+        fn next(&mut self) -> usize {
+            self.asked += 1;
+            self.answers[self.asked - 1]
+        }
+    }
+
+    impl Place for Answers {
+        fn by_room(&mut self) -> usize {
+            self.next()
+        }
+
+        fn by_hosts(&mut self) -> usize {
+            self.next()
+        }
+
+        fn by_labels(&mut self) -> usize {
+            self.next()
+        }
+
+        fn by_types(&mut self, pods: usize) -> usize {
+            pods.min(self.next())
+        }
+    }
+
+    #[test]
+    fn the_tightest_limit_counts_and_nothing_is_asked_after_none() {
+        for (most, answers, room, asked) in [
+            (9, [5, 3, ANY, 7], 3, 4),
+            (2, [5, 3, ANY, 7], 2, 4),
+            (9, [5, 4, 3, 1], 1, 4),
+            (9, [0, 4, 3, 1], 0, 1),
+            (9, [5, 0, 3, 1], 0, 2),
+            (9, [5, 4, 0, 1], 0, 3),
+            (9, [5, 4, 3, 0], 0, 4),
+        ] {
+            let mut place = Answers { answers, asked: 0 };
+            assert_eq!((room_for(&mut place, most), place.asked), (room, asked), "{answers:?}");
+        }
+    }
+
+    #[test]
+    fn pods_with_host_ports_come_one_at_a_time_where_nobody_uses_them() {
+        let port = |number| vec![("TCP".to_owned(), "0.0.0.0".to_owned(), number)];
+        let fit = |ports: &[HostPort], used: &[HostPort]| free((&[2], &[7]), (ports, used));
+        assert_eq!(fit(&[], &port(80)), 3);
+        assert_eq!(fit(&port(80), &port(81)), 1);
+        assert_eq!(fit(&port(80), &port(80)), 0);
+        assert_eq!(free((&[8], &[7]), (&[], &[])), 0);
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    #[should_panic = "a filter leaves it out"]
+    fn a_filter_that_leaves_out_a_place_with_room_is_found() {
+        none_left_out([4].into_iter(), |_| 1);
+    }
+}
