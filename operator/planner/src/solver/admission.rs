@@ -113,9 +113,6 @@ impl Place for OnMachine<'_, '_, '_> {
     }
 
     fn by_hosts(&mut self) -> usize {
-        if !self.solver.problem.rules.concern(self.shape) {
-            return ANY;
-        }
         let topology = &self.solver.problem.topology();
         let host = Host::Machine(self.machine);
         self.solver.counts.room_on_host(topology, self.shape, self.dropped(), host) as usize
@@ -134,9 +131,6 @@ impl Place for OnMachine<'_, '_, '_> {
             return 0;
         }
         let Solver { problem, counts, specs, .. } = &mut *self.solver;
-        if !problem.rules.concern(shape) {
-            return ANY;
-        }
         counts.room_in_domains(&problem.topology(), specs, shape, dropped, machine)
     }
 
