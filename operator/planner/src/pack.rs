@@ -136,7 +136,7 @@ pub(crate) fn pack(
         find_launch_options(solver, demands, &given_up);
         let parts: Vec<Candidate> = (0..demands.len())
             .filter(|&demand| !given_up[demand])
-            .map(|demand| Candidate { demand, groups: Vec::new() })
+            .map(|demand| Candidate { demand, is_pinned: false, groups: Vec::new() })
             .collect();
         worth = columns::open(solver, demands, &parts, cancel);
     }

@@ -17,6 +17,7 @@ mod evenly;
 mod expected;
 mod families;
 mod honoring;
+mod host_sharing;
 mod hosts;
 mod idle;
 mod machines;
@@ -44,6 +45,7 @@ pub(crate) use counts::Counts;
 pub(crate) use domains::Domains;
 pub(crate) use evenly::Evenly;
 use families::Family;
+pub(crate) use host_sharing::{HostGroup, HostOccupancy, is_alone, most};
 pub(crate) use occupants::Host;
 #[cfg(test)]
 pub(crate) use room::UNTOLD;
@@ -118,6 +120,10 @@ struct Others {
 /// several domains is best for a pod that they select. All of them have a say in which domains are
 /// open.
 const WEIGHED: usize = 64;
+
+/// Pods of more groups about hosts than this don't change machines that are packed anew: each is
+/// compared with all others.
+const HOST_GROUPS: usize = 16;
 
 /// Of more families than this it is asked all at once which of them count on a machine.
 const FEW_FAMILIES: usize = 16;
@@ -300,9 +306,12 @@ impl Rules {
         })
     }
 
-    /// Whether hosts matter to a shape only as far as groups are concerned of which a host has one
-    /// pod at most.
+    /// Whether hosts matter to a shape only as far as [`HOST_GROUPS`] groups are concerned of which
+    /// a host has one pod at most.
     pub(crate) fn is_alone_on_hosts(&self, shape: usize) -> bool {
+        if self.on_hosts(shape).nth(HOST_GROUPS).is_some() {
+            return false;
+        }
         let others = &self.others[shape];
         let several = |groups: &IdSet| groups.common(&self.several_on_hosts).next().is_some();
         self.carried_about_hosts(shape, 0).all(|rule| !self.several_on_hosts.contains(rule.group))
@@ -310,16 +319,29 @@ impl Rules {
             && !several(&others.spread_on_hosts)
     }
 
-    /// The groups of which a host has one pod at most, as far as a shape has to do with them. None
-    /// when hosts matter to it in another way.
-    pub(crate) fn alone_on_hosts(&self, shape: usize) -> Vec<usize> {
-        if self.is_alone_on_hosts(shape) { self.groups_on_hosts(shape).collect() } else { vec![] }
+    /// The rules about hosts that decide where a shape may be.
+    fn on_hosts(&self, shape: usize) -> impl Iterator<Item = Rule> {
+        let others = &self.others[shape];
+        let others = others.spread_on_hosts.iter().chain(others.on_hosts.iter());
+        self.carried_about_hosts(shape, 0).copied().chain(others.map(Rule::of_others))
     }
 
-    /// The groups about hosts that decide where a shape may be.
-    fn groups_on_hosts(&self, shape: usize) -> impl Iterator<Item = usize> {
-        let groups = self.deciding(shape, 0).map(|rule| rule.group);
-        groups.filter(|&group| self.groups[group].host)
+    /// The groups of which a host has one pod at most, as far as a shape has to do with them. None
+    /// when hosts matter to it in another way.
+    pub(crate) fn alone_on_hosts(&self, shape: usize) -> Vec<HostGroup> {
+        if !self.is_alone_on_hosts(shape) {
+            return Vec::new();
+        }
+        let of_rule = |rule: Rule| HostGroup {
+            group: rule.group,
+            is_selected: rule.itself,
+            is_carrier: rule.carried,
+            is_anti: self.groups[rule.group].kind == Kind::Anti,
+        };
+        let mut groups: Vec<HostGroup> = self.on_hosts(shape).map(of_rule).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        groups
     }
 
     /// The groups that a shape belongs to of which a host holds only so many pods, whatever is on
@@ -381,18 +403,8 @@ impl Rules {
         self.carried(shape, dropped).filter(|rule| self.groups[rule.group].host)
     }
 
-    /// What decides where a shape may be once some of its preferences are dropped: its own rules,
-    /// and those of others that select it.
-    fn deciding(&self, shape: usize, dropped: usize) -> impl Iterator<Item = Rule> {
-        let others = self.others_of(shape).map(Rule::of_others);
-        self.required[shape]
-            .iter()
-            .copied()
-            .chain(others)
-            .chain(self.preferred[shape][dropped..].iter().copied())
-    }
-
-    /// The same for domains other than hosts; of others' rules those that are weighed. The rest
+    /// What decides in which domains other than hosts a shape may be: its own rules, and those of
+    /// others that select it, of these the ones that are weighed. The rest
     /// only closes domains ([`Counts::keeps_off`]).
     fn about_domains(&self, shape: usize, dropped: usize) -> impl Iterator<Item = Rule> {
         let others = self.others[shape].weighed.iter().map(|&group| Rule::of_others(group));

@@ -18,15 +18,16 @@ mod table;
 
 use fixedbitset::FixedBitSet;
 
-use super::knapsack::{Effort, Takes, best_load};
+use super::knapsack::{Effort, Prospect, Takes, best_load};
 use super::load::Load;
 use super::{Repeats, commit};
 use crate::Cancel;
 use crate::demands::Demand;
-use crate::dual::{Master, Units};
+use crate::dual::Master;
 use crate::machine_specs::SpecId;
 use crate::solver::Solver;
 use crate::tables::add_times;
+use crate::topology::HostGroup;
 use dealing::Dealer;
 use table::{Bin, Table};
 
@@ -61,6 +62,9 @@ struct Care {
     /// share of the price, at which the problem counts as solved.
     gap: f64,
 }
+
+/// So many times as many bins are searched in a round as long as no load gains anything.
+const IN_VAIN: usize = 4;
 
 /// For few pods, of which rounding loses more than such a gap.
 const QUICK: Care = Care { bins: 6, rounds: 2, per_step: 16, gap: 3e-3 };
@@ -143,11 +147,13 @@ pub(super) fn is_within(
     !types.is_clear()
 }
 
-/// Pods that take part: a demand, and the topology groups of which a machine holds one pod.
+/// Pods that take part: a demand, and the topology groups that limit which of them share a machine.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
     pub(super) demand: usize,
-    pub(super) groups: Vec<usize>,
+    /// Whether they are only on machines of the spec that they open.
+    pub(super) is_pinned: bool,
+    pub(super) groups: Vec<HostGroup>,
 }
 
 /// A load of demands that have pods left.
@@ -290,8 +296,7 @@ impl<'t> Market<'t> {
         let Self { table, active, center: (_, values), .. } = self;
         active.retain(|(index, rows)| {
             let bin = &table.bins[*index];
-            let units = Units::new(bin.room, rows, &table.requests, values);
-            (units.worth[0] + units.worth[1]) / bin.price > STILL_PROMISING
+            table.prospect(bin, rows, values).most / bin.price > STILL_PROMISING
         });
     }
 
@@ -340,10 +345,7 @@ impl<'t> Market<'t> {
     /// each load says little, as nearly all of it are fractions.
     fn is_about_few_machines(&self) -> bool {
         let (worth, values) = &self.center;
-        let ratio = |bin: &Bin| {
-            let units = Units::new(bin.room, &bin.clusters, &self.table.requests, values);
-            (units.worth[0] + units.worth[1]) / bin.price
-        };
+        let ratio = |bin: &Bin| self.table.prospect(bin, &bin.clusters, values).most / bin.price;
         let best = self.table.bins.iter().max_by(|a, b| ratio(a).total_cmp(&ratio(b)));
         best.is_some_and(|bin| *worth < bin.price * FEW)
     }
@@ -353,15 +355,15 @@ impl<'t> Market<'t> {
         let table = self.table;
         let values = &self.center.1;
         let at_most = self.at_most(left);
-        let mut ranked: Vec<(f64, usize, Units, Vec<usize>)> = Vec::new();
+        let mut ranked: Vec<(f64, usize, Prospect, Vec<usize>)> = Vec::new();
         for (index, bin) in table.bins.iter().enumerate() {
             let on: Vec<usize> = bin.clusters.iter().copied().filter(|&it| left[it] > 0).collect();
-            let units = Units::new(bin.room, &on, &table.requests, values);
-            ranked.push(((units.worth[0] + units.worth[1]) / bin.price, index, units, on));
+            let prospect = table.prospect(bin, &on, values);
+            ranked.push((prospect.most / bin.price, index, prospect, on));
         }
         ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         let mut best: Option<(f64, Known)> = None;
-        for (ratio, index, units, on) in ranked.into_iter().take(THOROUGH.bins) {
+        for (ratio, index, prospect, on) in ranked.into_iter().take(THOROUGH.bins) {
             if best.as_ref().is_some_and(|(most, _)| ratio <= *most) {
                 break;
             }
@@ -369,7 +371,7 @@ impl<'t> Market<'t> {
             let least = best.as_ref().map_or(0.0, |(most, _)| most * bin.price);
             let effort = Effort { least, ..self.effort };
             let (worth, takes, _) =
-                best_load(&table.means, &on, &at_most, values, &bin.net, &units, effort);
+                best_load(&table.means, &on, &at_most, values, &bin.net, &prospect, effort);
             let ratio = worth / bin.price;
             if !takes.is_empty() && best.as_ref().is_none_or(|(most, _)| ratio > *most) {
                 best = Some((ratio, Known { bin: index, takes }));
@@ -387,21 +389,22 @@ impl<'t> Market<'t> {
     /// many, and the most that a load is worth of its price.
     fn offer(&mut self, left: &[usize], at: &[f64], values: &[f64]) -> (usize, f64) {
         let table = self.table;
-        let mut ranked: Vec<(f64, usize, Units)> = Vec::new();
+        let mut ranked: Vec<(f64, usize, Prospect)> = Vec::new();
         let mut looked = 0;
         for (position, (index, rows)) in self.active.iter_mut().enumerate() {
             rows.retain(|&row| left[row] > 0);
             let bin = &table.bins[*index];
-            let units = Units::new(bin.room, rows, &table.requests, at);
+            let prospect = table.prospect(bin, rows, at);
             looked += rows.len() * 5;
-            ranked.push(((units.worth[0] + units.worth[1]) / bin.price, position, units));
+            ranked.push((prospect.most / bin.price, position, prospect));
         }
         ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         let care = self.care;
         let (mut offered, mut most) = (0, 1.0_f64);
         let at_most = self.at_most(left);
-        for (rank, (ratio, position, units)) in ranked.into_iter().enumerate() {
-            if rank >= care.bins || ratio <= 1.0 + care.gap {
+        for (rank, (ratio, position, prospect)) in ranked.into_iter().enumerate() {
+            let is_enough = rank >= if offered > 0 { care.bins } else { care.bins * IN_VAIN };
+            if is_enough || ratio <= 1.0 + care.gap {
                 // No load of this type, nor of those that come after it, is worth more than that.
                 most = most.max(ratio);
                 break;
@@ -410,7 +413,7 @@ impl<'t> Market<'t> {
             let bin = &table.bins[index];
             let effort = Effort { least: bin.price * LEAST, ..self.effort };
             let (worth, takes, steps) =
-                best_load(&table.means, rows, &at_most, at, &bin.net, &units, effort);
+                best_load(&table.means, rows, &at_most, at, &bin.net, &prospect, effort);
             looked += steps * 8 + rows.len() * 4;
             most = most.max(worth / bin.price);
             #[expect(clippy::cast_precision_loss, reason = "amounts of pods")]

@@ -7,8 +7,9 @@
 //! prices, so what is missing to the price says how much there is to gain, and when to stop.
 
 use super::load::{Load, Part, rest};
-use crate::solver::{ANY, Place, room_for};
+use crate::solver::{Place, room_for};
 use crate::tables::{add_times, take_times, times};
+use crate::topology::HostOccupancy;
 
 /// A load that is worth so much of its machine's price is good enough.
 const ENOUGH: f64 = 0.999;
@@ -63,8 +64,8 @@ struct Bench<'p> {
     taken: Vec<usize>,
     /// What the load leaves.
     room: Vec<i64>,
-    /// Groups of which the machine has a pod.
-    groups: Vec<usize>,
+    /// The groups of its pods.
+    on_host: HostOccupancy,
 }
 
 impl<'p> Bench<'p> {
@@ -77,12 +78,14 @@ impl<'p> Bench<'p> {
         for part in parts {
             add_times(&mut used, &part.requests, count(part));
         }
-        let on_it = parts.iter().filter(|part| count(part) > 0);
-        let groups = on_it.flat_map(|part| part.groups.iter().copied()).collect();
+        let mut on_host = HostOccupancy::default();
+        for part in parts {
+            on_host.add(&part.groups, count(part));
+        }
         let free = |part: &&Part| !part.narrows && part.ports.is_empty();
         let parts: Vec<&Part> = parts.iter().filter(free).collect();
         let taken = parts.iter().map(|part| count(part)).collect();
-        Self { parts, taken, room: rest(net, &used), groups }
+        Self { parts, taken, room: rest(net, &used), on_host }
     }
 
     /// The exchange that gains most; the first that gains most of what is missing.
@@ -112,7 +115,7 @@ impl<'p> Bench<'p> {
     fn fill(&self, room: &[i64], left: &Exchange, best: &mut Exchange) {
         let mut rest = room.to_vec();
         for (index, part) in self.parts.iter().enumerate() {
-            let most = self.most(index, left, room);
+            let most = self.most(index, left, room, &self.on_host);
             for n in [most, most.saturating_sub(1), most / 2] {
                 if n == 0 {
                     break;
@@ -126,10 +129,11 @@ impl<'p> Bench<'p> {
                 }
                 rest.copy_from_slice(room);
                 take_times(&mut rest, &part.requests, n);
+                let mut on_host = self.on_host.clone();
+                on_host.add(&part.groups, n);
                 for (other, second) in self.parts.iter().enumerate() {
-                    let apart = part.groups.iter().any(|group| second.groups.contains(group));
-                    let both = other != index && !apart;
-                    let m = if both { self.most(other, left, &rest) } else { 0 };
+                    let both = other != index;
+                    let m = if both { self.most(other, left, &rest, &on_host) } else { 0 };
                     let gain = gain + second.value * weight(m);
                     if m > 0 && gain > best.gain {
                         *best = left.and(gain, &[(index, n), (other, m)]);
@@ -140,14 +144,13 @@ impl<'p> Bench<'p> {
     }
 
     /// How many pods of a part a room takes, of those that have not just left it.
-    fn most(&self, index: usize, left: &Exchange, room: &[i64]) -> usize {
+    fn most(&self, index: usize, left: &Exchange, room: &[i64], on_host: &HostOccupancy) -> usize {
         if left.moves.iter().any(|&(gone, _)| gone == index) {
             return 0;
         }
         let part = self.parts[index];
         let waiting = part.left - self.taken[index];
-        let waiting = if part.groups.is_empty() { waiting } else { waiting.min(1) };
-        room_for(&mut Gap { part, room, groups: &self.groups }, waiting)
+        room_for(&mut Gap { part, room, on_host }, waiting)
     }
 
     fn carry_out(&mut self, load: &mut Load, index: usize, by: isize) {
@@ -160,11 +163,11 @@ impl<'p> Bench<'p> {
         if by < 0 {
             add_times(&mut self.room, &part.requests, n);
             self.taken[index] -= n;
-            self.groups.retain(|group| !part.groups.contains(group));
+            self.on_host.remove(&part.groups, n);
         } else {
             take_times(&mut self.room, &part.requests, n);
             self.taken[index] += n;
-            self.groups.extend(&part.groups);
+            self.on_host.add(&part.groups, n);
         }
         load.takes[place].1 = self.taken[index];
     }
@@ -174,8 +177,7 @@ impl<'p> Bench<'p> {
 struct Gap<'b> {
     part: &'b Part,
     room: &'b [i64],
-    /// Groups of which the machine has a pod.
-    groups: &'b [usize],
+    on_host: &'b HostOccupancy,
 }
 
 impl Place for Gap<'_> {
@@ -184,8 +186,7 @@ impl Place for Gap<'_> {
     }
 
     fn by_hosts(&mut self) -> usize {
-        let taken = self.part.groups.iter().any(|group| self.groups.contains(group));
-        if taken { 0 } else { ANY }
+        self.on_host.most(&self.part.groups)
     }
 }
 
@@ -206,6 +207,7 @@ fn weight(n: usize) -> f64 {
 mod tests {
     use super::*;
     use crate::machine_specs::SpecId;
+    use crate::topology::HostGroup;
 
     fn part(demand: usize, left: usize, cpu: i64, memory: i64) -> Part {
         // Processors and memory cost the same, one each.
@@ -233,8 +235,10 @@ mod tests {
     #[test]
     fn of_a_group_one_pod_comes_and_only_when_none_is_there() {
         let mut parts = [part(0, 9, 6, 6), part(1, 9, 2, 2), part(2, 9, 2, 2), part(3, 9, 1, 1)];
-        parts[1].groups = vec![7];
-        parts[2].groups = vec![7];
+        let one_per_host =
+            HostGroup { group: 7, is_selected: true, is_carrier: true, is_anti: true };
+        parts[1].groups = vec![one_per_host];
+        parts[2].groups = vec![one_per_host];
         let mut free = load(&parts, &[(0, 1)]);
         improve(&mut free, &parts, &[10, 10], 20.0);
         assert_eq!(free.takes, [(0, 1), (1, 1), (3, 2)]);

@@ -12,21 +12,74 @@ mod improve;
 use smallvec::SmallVec;
 
 use crate::dual::Units;
+use crate::topology::{HostGroup, HostOccupancy};
 
 /// Pods of one kind, as a machine sees them.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     /// By column that anybody uses; processors and memory come first.
     pub(super) requests: SmallVec<[i64; 6]>,
-    /// Topology groups of which a machine holds one pod.
-    pub(super) groups: Vec<usize>,
+    /// Topology groups that limit which pods share a machine.
+    pub(super) groups: Vec<HostGroup>,
+    /// One of them of which a machine has no other pod then.
+    apart: Option<usize>,
 }
 
 impl Row {
+    pub(super) fn new(requests: SmallVec<[i64; 6]>, groups: Vec<HostGroup>) -> Self {
+        let apart = groups.iter().find(|group| group.is_alone()).map(|group| group.group);
+        Self { requests, groups, apart }
+    }
+
+    /// Whether a machine has one of its pods at most.
+    pub(super) fn is_alone(&self) -> bool {
+        self.apart.is_some()
+    }
+
     /// Processors and memory.
     #[expect(clippy::cast_precision_loss, reason = "a relaxation")]
     pub(super) fn amounts(&self) -> [f64; 2] {
         [self.requests[0] as f64, self.requests[1] as f64]
+    }
+}
+
+/// What is known of the loads of a machine before one is searched for.
+pub(super) struct Prospect {
+    /// No load is worth more.
+    pub(super) most: f64,
+    /// What room is worth to pods of all other rows.
+    units: Units,
+    /// The topology group that most rows belong to of which a machine has one pod.
+    apart: Option<usize>,
+}
+
+impl Prospect {
+    /// Pods of some rows on a machine with so much room, at given values. `requests` are
+    /// [`Row::amounts`], by row.
+    pub(super) fn new(
+        rows: &[Row],
+        on: &[usize],
+        requests: &[[f64; 2]],
+        values: &[f64],
+        room: [f64; 2],
+    ) -> Self {
+        let mut sizes: SmallVec<[(usize, usize); 4]> = SmallVec::new();
+        for group in on.iter().filter_map(|&row| rows[row].apart) {
+            match sizes.iter_mut().find(|(known, _)| *known == group) {
+                Some((_, size)) => *size += 1,
+                None => sizes.push((group, 1)),
+            }
+        }
+        let largest = sizes.iter().max_by_key(|(group, size)| (*size, std::cmp::Reverse(*group)));
+        let Some(&(group, _)) = largest else {
+            let units = Units::new(room, on, requests, values);
+            return Self { most: units.worth[0] + units.worth[1], units, apart: None };
+        };
+        let (one, others): (Vec<usize>, Vec<usize>) =
+            on.iter().partition(|&&row| rows[row].apart == Some(group));
+        let units = Units::new(room, &others, requests, values);
+        let one = one.into_iter().map(|row| values[row]).fold(0.0, f64::max);
+        Self { most: one + units.worth[0] + units.worth[1], units, apart: Some(group) }
     }
 }
 
@@ -35,15 +88,19 @@ pub(super) type Takes = SmallVec<[(usize, usize); 6]>;
 
 /// Rows that are worth something on a machine, as a search goes through them.
 struct Entry<'s> {
-    /// Worth per what it takes; the best come first.
+    /// Worth per what it takes; the best come first. Before them come the pods that keep off each
+    /// other, with the ratio of the best that comes after them.
     ratio: f64,
+    /// The value of such a pod.
+    apart: f64,
     row: usize,
     value: f64,
     left: usize,
     of: &'s Row,
     /// The least that this row or one after it takes of processors and of memory.
     least: [i64; 2],
-    /// The most that this row or one after it is worth per processor and per memory that it takes.
+    /// The most that this row or one after it is worth per processor and per memory that it takes,
+    /// without those that keep off each other.
     dearest: [f64; 2],
 }
 
@@ -69,7 +126,9 @@ struct Search<'s> {
     entries: Vec<Entry<'s>>,
     /// What a unit of processors and of memory is worth.
     per_unit: [f64; 2],
-    groups: SmallVec<[usize; 8]>,
+    on_host: HostOccupancy,
+    /// The pods on the machine that keep off each other.
+    n_apart: usize,
     /// By entry.
     takes: Takes,
     best: Load,
@@ -92,10 +151,11 @@ pub(super) fn best_load(
     left: &[usize],
     values: &[f64],
     room: &[i64],
-    units: &Units,
+    prospect: &Prospect,
     effort: Effort,
 ) -> (f64, Takes, usize) {
-    let per_unit = [0, 1].map(|at| units.worth[at] / (room[at].max(1) as f64));
+    let worth = prospect.units.worth;
+    let per_unit = [0, 1].map(|at| worth[at] / (room[at].max(1) as f64));
     let mut entries: Vec<Entry<'_>> = on
         .iter()
         .filter(|&&row| left[row] > 0 && values[row] > 0.0)
@@ -104,21 +164,41 @@ pub(super) fn best_load(
             let [cpu, memory] = of.amounts();
             let takes = per_unit[0] * cpu + per_unit[1] * memory;
             let ratio = if takes > 0.0 { value / takes } else { 1.0 };
-            Entry { ratio, row, value, left: left[row], of, least: [0; 2], dearest: [0.0; 2] }
+            let is_apart = prospect.apart.is_some() && of.apart == prospect.apart;
+            let apart = if is_apart { value } else { 0.0 };
+            Entry {
+                ratio,
+                apart,
+                row,
+                value,
+                left: left[row],
+                of,
+                least: [0; 2],
+                dearest: [0.0; 2],
+            }
         })
         .collect();
-    entries.sort_unstable_by(|a, b| b.ratio.total_cmp(&a.ratio).then(a.row.cmp(&b.row)));
-    let (mut least, mut dearest) = ([i64::MAX; 2], [0.0; 2]);
+    let order = |a: &Entry<'_>, b: &Entry<'_>| {
+        b.apart.total_cmp(&a.apart).then(b.ratio.total_cmp(&a.ratio)).then(a.row.cmp(&b.row))
+    };
+    entries.sort_unstable_by(order);
+    let (mut least, mut dearest, mut ratio) = ([i64::MAX; 2], [0.0; 2], 0.0);
     for entry in entries.iter_mut().rev() {
         least = [0, 1].map(|at| entry.of.requests[at].min(least[at]));
-        let each = entry.of.amounts().map(|amount| entry.value / amount);
-        dearest = [0, 1].map(|at| f64::max(each[at], dearest[at]));
+        if entry.apart > 0.0 {
+            entry.ratio = ratio;
+        } else {
+            let each = entry.of.amounts().map(|amount| entry.value / amount);
+            dearest = [0, 1].map(|at| f64::max(each[at], dearest[at]));
+            ratio = entry.ratio;
+        }
         (entry.least, entry.dearest) = (least, dearest);
     }
     let mut search = Search {
         entries,
         per_unit,
-        groups: SmallVec::new(),
+        on_host: HostOccupancy::default(),
+        n_apart: 0,
         takes: Takes::new(),
         best: Load::default(),
         steps: 0,
@@ -134,10 +214,10 @@ pub(super) fn best_load(
 
 impl Search<'_> {
     /// What pods that are worth so much may be worth at most together with others from an entry on.
-    /// Nothing where none of these fits.
+    /// Nothing where none of these fits. `n_apart` of those on the machine keep off each other.
     #[expect(clippy::cast_precision_loss, reason = "worth, for comparison")]
-    fn may_be_worth(&self, from: usize, room: &[i64], worth: f64) -> Option<f64> {
-        let &Entry { ratio, least, dearest, .. } = self.entries.get(from)?;
+    fn may_be_worth(&self, from: usize, room: &[i64], worth: f64, n_apart: usize) -> Option<f64> {
+        let &Entry { ratio, apart, least, dearest, .. } = self.entries.get(from)?;
         if least[0] > room[0] || least[1] > room[1] {
             return None;
         }
@@ -145,7 +225,8 @@ impl Search<'_> {
         // worth.
         let have = [room[0] as f64, room[1] as f64];
         let rest = self.per_unit[0] * have[0] + self.per_unit[1] * have[1];
-        Some(worth + (rest * ratio).min(have[0] * dearest[0]).min(have[1] * dearest[1]))
+        let apart = if n_apart == 0 { apart } else { 0.0 };
+        Some(worth + apart + (rest * ratio).min(have[0] * dearest[0]).min(have[1] * dearest[1]))
     }
 
     /// Fills what is left of the room depth first: as many pods as fit, then some fewer of the last
@@ -157,12 +238,12 @@ impl Search<'_> {
             self.best.takes.clone_from(&self.takes);
         }
         for at in from..self.entries.len() {
-            let Entry { value, left, of, .. } = self.entries[at];
-            let most = self.may_be_worth(at, room, worth);
+            let Entry { value, apart, left, of, .. } = self.entries[at];
+            let most = self.may_be_worth(at, room, worth, self.n_apart);
             if self.steps == 0 || most.is_none_or(|most| most <= self.best.worth * MORE) {
                 return;
             }
-            let Row { requests, groups } = of;
+            let Row { requests, groups, .. } = of;
             if requests.iter().zip(room.iter()).any(|(want, have)| want > have) {
                 continue;
             }
@@ -173,10 +254,7 @@ impl Search<'_> {
                 }
             }
             if !groups.is_empty() {
-                most = most.min(1);
-                if groups.iter().any(|group| self.groups.contains(group)) {
-                    continue;
-                }
+                most = most.min(self.on_host.most(groups));
             }
             for n in (1..=most).rev() {
                 if self.steps == 0 {
@@ -185,11 +263,13 @@ impl Search<'_> {
                 self.steps -= 1;
                 let by = i64::try_from(n).unwrap_or(0);
                 room.iter_mut().zip(requests).for_each(|(have, want)| *have -= by * want);
-                self.groups.extend(groups.iter().copied());
+                self.on_host.add(groups, n);
+                self.n_apart += usize::from(apart > 0.0);
                 self.takes.push((at, n));
                 self.descend(at + 1, room, worth + value * n as f64);
                 self.takes.pop();
-                self.groups.truncate(self.groups.len() - groups.len());
+                self.on_host.remove(groups, n);
+                self.n_apart -= usize::from(apart > 0.0);
                 room.iter_mut().zip(requests).for_each(|(have, want)| *have += by * want);
             }
         }
@@ -202,8 +282,8 @@ mod tests {
 
     use super::*;
 
-    fn row(cpu: i64, memory: i64, groups: &[usize]) -> Row {
-        Row { requests: [cpu, memory, 1].into_iter().collect(), groups: groups.to_vec() }
+    fn row(cpu: i64, memory: i64, groups: &[HostGroup]) -> Row {
+        Row::new([cpu, memory, 1].into_iter().collect(), groups.to_vec())
     }
 
     /// The most that any load is worth, by trying all.
@@ -212,34 +292,58 @@ mod tests {
         left: &[usize],
         values: &[f64],
         room: [i64; 3],
-        taken: &[usize],
+        on_host: &[HostGroup],
     ) -> f64 {
         let Some((row, others)) = rows.split_first() else { return 0.0 };
-        let mut best = by_trying(others, &left[1..], &values[1..], room, taken);
-        let apart = row.groups.iter().any(|group| taken.contains(group));
-        let most = if row.groups.is_empty() { left[0] } else { left[0].min(1) };
-        for n in 1..=if apart { 0 } else { most } {
+        let mut best = by_trying(others, &left[1..], &values[1..], room, on_host);
+        let mut on_host = on_host.to_vec();
+        for n in 1..=left[0] {
+            on_host.extend(&row.groups);
+            if !may_share(&on_host) {
+                break;
+            }
             let by = i64::try_from(n).unwrap();
             let rest = [0, 1, 2].map(|at| room[at] - by * row.requests[at]);
             if rest.iter().any(|&have| have < 0) {
                 break;
             }
-            let taken: Vec<usize> = taken.iter().chain(&row.groups).copied().collect();
-            let others = by_trying(others, &left[1..], &values[1..], rest, &taken);
+            let others = by_trying(others, &left[1..], &values[1..], rest, &on_host);
             best = best.max(others + values[0] * f64::from(u32::try_from(n).unwrap()));
         }
         best
     }
 
+    /// Whether pods of one group may share a host: no carrier minds another pod that is selected,
+    /// except that one which spread does not select itself puts up with one.
+    fn may_share(pods: &[HostGroup]) -> bool {
+        let selected = |but: usize| {
+            pods.iter().enumerate().filter(|(at, pod)| *at != but && pod.is_selected).count()
+        };
+        pods.iter().enumerate().filter(|(_, pod)| pod.is_carrier).all(|(at, pod)| {
+            let most = usize::from(!pod.is_anti && !pod.is_selected);
+            selected(at) <= most
+        })
+    }
+
     type Drawn = (Vec<Row>, Vec<usize>, Vec<f64>, [i64; 3]);
 
-    /// Up to six kinds of pods, some of which share a group, and a machine.
+    fn of_group(is_selected: bool, is_carrier: bool, is_anti: bool) -> HostGroup {
+        HostGroup { group: 7, is_selected, is_carrier, is_anti }
+    }
+
+    /// Up to six kinds of pods, some of which belong to a group, and a machine.
     fn problem() -> impl Strategy<Value = Drawn> {
-        let pods = (1..40_i64, 1..40_i64, 1..5_usize, 1..60_u32, 0..4_usize);
+        let pods = (1..40_i64, 1..40_i64, 1..5_usize, 1..60_u32, 0..6_usize);
         let room = [20..100_i64, 20..100_i64, 3..12_i64];
-        (prop::collection::vec(pods, 1..7), room).prop_map(|(pods, room)| {
-            let group = |group| if group < 2 { &[7][..] } else { &[] };
-            let rows = pods.iter().map(|&(cpu, memory, .., it)| row(cpu, memory, group(it)));
+        let drawn = (prop::collection::vec(pods, 1..7), room, any::<bool>());
+        drawn.prop_map(|(pods, room, is_anti)| {
+            let group = |it| match it {
+                0 => vec![of_group(true, true, is_anti)],
+                1 => vec![of_group(true, false, is_anti)],
+                2 => vec![of_group(false, true, is_anti)],
+                _ => Vec::new(),
+            };
+            let rows = pods.iter().map(|&(cpu, memory, .., it)| row(cpu, memory, &group(it)));
             let left = pods.iter().map(|pod| pod.2).collect();
             let values = pods.iter().map(|pod| f64::from(pod.3)).collect();
             (rows.collect(), left, values, room)
@@ -256,8 +360,9 @@ mod tests {
     ) -> (f64, Takes, usize) {
         let on: Vec<usize> = (0..rows.len()).collect();
         let requests: Vec<[f64; 2]> = rows.iter().map(Row::amounts).collect();
-        let units = Units::new([room[0] as f64, room[1] as f64], &on, &requests, values);
-        best_load(rows, &on, left, values, &room, &units, effort)
+        let prospect =
+            Prospect::new(rows, &on, &requests, values, [room[0] as f64, room[1] as f64]);
+        best_load(rows, &on, left, values, &room, &prospect, effort)
     }
 
     #[expect(clippy::cast_precision_loss, reason = "small")]
@@ -326,8 +431,9 @@ mod tests {
                 prop_assert!(takes.iter().map(of).sum::<i64>() <= have);
             }
             prop_assert!(takes.iter().all(|&(row, n)| 0 < n && n <= left[row]));
-            let apart = takes.iter().filter(|&&(row, _)| !rows[row].groups.is_empty());
-            prop_assert!(apart.map(|&(_, n)| n).sum::<usize>() <= 1);
+            let of_row = |&(row, n): &(usize, usize)| rows[row].groups.repeat(n);
+            let on_host: Vec<HostGroup> = takes.iter().flat_map(of_row).collect();
+            prop_assert!(may_share(&on_host));
             let before = search(&rows, &left, &values, room, Effort { width, improve: 0, least: 0.0 });
             prop_assert!(most >= before.0);
             prop_assert!(taken <= before.2 + improve);

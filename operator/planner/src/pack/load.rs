@@ -2,6 +2,7 @@
 
 use crate::machine_specs::SpecId;
 use crate::tables::shapes::HostPort;
+use crate::topology::HostGroup;
 
 /// A load for one machine.
 #[derive(Clone, Debug)]
@@ -20,17 +21,10 @@ pub(super) struct Part {
     pub(super) value: f64,
     pub(super) requests: Vec<i64>,
     pub(super) ports: Vec<HostPort>,
-    /// Topology groups of which a machine holds one pod.
-    pub(super) groups: Vec<usize>,
+    /// Topology groups that limit which pods share a machine.
+    pub(super) groups: Vec<HostGroup>,
     /// Whether it narrows the machine beyond what the seed does.
     pub(super) narrows: bool,
-}
-
-impl Part {
-    /// Whether a machine takes any number of its pods, whatever else is on it.
-    pub(super) fn is_sociable(&self) -> bool {
-        self.ports.is_empty() && self.groups.is_empty()
-    }
 }
 
 /// What is left of a type's room.

@@ -9,6 +9,7 @@ use crate::machine_specs::{SpecId, by_price, frontier};
 use crate::solver::{ANY, Place, Solver, free_ports, room_for};
 use crate::tables::shapes::HostPort;
 use crate::tables::{add_times, take_times, times};
+use crate::topology::HostOccupancy;
 
 /// How many types are filled in both orders.
 const PROMISING: usize = 12;
@@ -137,8 +138,7 @@ struct Filling<'s, 'p, 'a> {
     order: Order,
     room: Vec<i64>,
     ports: Vec<HostPort>,
-    /// Groups of which it has a pod.
-    groups: FixedBitSet,
+    on_host: HostOccupancy,
     load: Load,
     /// By part.
     left: Vec<usize>,
@@ -171,13 +171,12 @@ impl Place for ForPart<'_, '_, '_, '_> {
         ANY
     }
 
+    fn by_hosts(&mut self) -> usize {
+        self.filling.on_host.most(&self.filling.parts[self.index].groups)
+    }
+
     fn by_types(&mut self, pods: usize) -> usize {
-        let filling = &*self.filling;
-        let part = &filling.parts[self.index];
-        if part.groups.iter().any(|&group| filling.groups[group]) {
-            return 0;
-        }
-        pods.min(free_ports(&part.ports, &filling.ports))
+        pods.min(free_ports(&self.filling.parts[self.index].ports, &self.filling.ports))
     }
 }
 
@@ -186,7 +185,7 @@ impl Filling<'_, '_, '_> {
     fn by_room(&self, index: usize) -> usize {
         let part = &self.parts[index];
         let n = times(&part.requests, &self.room);
-        if part.is_sociable() { n } else { n.min(1) }
+        if part.ports.is_empty() { n } else { n.min(1) }
     }
 
     /// Puts up to so many pods of a part in. Returns whether it did.
@@ -196,10 +195,8 @@ impl Filling<'_, '_, '_> {
             return false;
         }
         let part = &self.parts[index];
-        if !part.is_sociable() {
-            self.ports.extend(part.ports.iter().cloned());
-            self.groups.extend(part.groups.iter().copied());
-        }
+        self.ports.extend(part.ports.iter().cloned());
+        self.on_host.add(&part.groups, n);
         take_times(&mut self.room, &part.requests, n);
         self.left[index] -= n;
         let load = &mut self.load;
@@ -231,7 +228,7 @@ fn fill(
         order,
         room: template.net(kind).to_vec(),
         ports: template.overheads.ports(kind).to_vec(),
-        groups: FixedBitSet::with_capacity(problem.rules.len()),
+        on_host: HostOccupancy::default(),
         load: Load { spec, takes: Vec::new(), value: 0.0 },
         left: parts.iter().map(|part| part.left).collect(),
     };
@@ -266,7 +263,7 @@ fn fill(
                 let Some((_, index, n)) = best else { break };
                 // In quarters: what is scarce changes as the machine fills.
                 let is_in = filling.put(index, n.div_ceil(4));
-                out[index] = !is_in || !parts[index].is_sociable();
+                out[index] = !is_in || !parts[index].ports.is_empty();
             }
         }
     }
@@ -295,7 +292,7 @@ struct AnyType<'s, 'p, 'a> {
     types: FixedBitSet,
     used: Vec<i64>,
     ports: Vec<HostPort>,
-    groups: Vec<usize>,
+    on_host: HostOccupancy,
 }
 
 /// The same as a place for a part's pods.
@@ -328,12 +325,15 @@ impl Place for OfAnyType<'_, '_, '_, '_> {
         })
     }
 
-    fn by_types(&mut self, _: usize) -> usize {
-        let AnyType { solver, template, types, used, ports, groups, .. } = &*self.filling;
+    fn by_hosts(&mut self) -> usize {
+        self.filling.on_host.most(&self.part.groups)
+    }
+
+    fn by_types(&mut self, pods: usize) -> usize {
+        let AnyType { solver, template, types, used, ports, .. } = &*self.filling;
         let part = self.part;
-        if part.groups.iter().any(|group| groups.contains(group))
-            || free_ports(&part.ports, ports) == 0
-        {
+        let by_ports = free_ports(&part.ports, ports);
+        if by_ports == 0 {
             return 0;
         }
         let mut narrowed = types.clone();
@@ -342,10 +342,7 @@ impl Place for OfAnyType<'_, '_, '_, '_> {
         if !part.ports.is_empty() {
             solver.keep_fitting(&mut narrowed, *template, used, &all_ports);
         }
-        let mut n = most_of(solver, *template, &narrowed, used, part);
-        if !part.is_sociable() {
-            n = n.min(1);
-        }
+        let mut n = pods.min(by_ports).min(most_of(solver, *template, &narrowed, used, part));
         while n > 0 {
             let mut more = used.clone();
             add_times(&mut more, &part.requests, n);
@@ -375,9 +372,9 @@ pub(super) fn fill_load(
     let template = solver.specs[spec].template;
     let used = vec![0; solver.problem.tables.columns.len()];
     let load = Load { spec, takes: Vec::new(), value: 0.0 };
-    let (ports, groups) = (Vec::new(), Vec::new());
+    let (ports, on_host) = (Vec::new(), HostOccupancy::default());
     let types = allowed.clone();
-    let mut filling = AnyType { solver, demands, template, load, types, used, ports, groups };
+    let mut filling = AnyType { solver, demands, template, load, types, used, ports, on_host };
     for (index, part) in parts.iter().enumerate() {
         let (is_seed, after) = (index == 0, (Vec::new(), FixedBitSet::new()));
         let filled = &mut filling;
@@ -390,7 +387,7 @@ pub(super) fn fill_load(
         (filling.load.spec, (filling.used, filling.types)) = (joined, after);
         filling.load.takes.push((part.demand, n));
         filling.ports.extend(part.ports.iter().cloned());
-        filling.groups.extend(&part.groups);
+        filling.on_host.add(&part.groups, n);
     }
     filling.load
 }

@@ -1,10 +1,13 @@
 //! A second look at machines for pods with topology rules.
 //!
 //! Such pods are placed shape by shape, as their rules allow, so machines hold what came one after
-//! the other and not what goes well together. Once all have a place, zones and other domains are
-//! settled, and only the rules about hosts are left: pods may change between machines of one spec
-//! as long as no two that keep off each other's hosts meet. So the machines of a spec are given up
-//! and packed anew by worth, and the new ones are taken if they cost less.
+//! the other and not what goes well together. Once all have a place, pods that rules about zones or
+//! other domains count stay where they are, and only the rules about hosts are left. First the
+//! machines of a NodePool are given up and packed anew all at once: pods that no such rule counts
+//! go to whichever zone their machine is cheapest in. Then the same is done for the machines of
+//! each spec, with all values worked out for that zone. New machines are taken if they cost less.
+
+use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 
@@ -14,14 +17,14 @@ use super::loads::cheapest_load;
 use super::values::Valuation;
 use super::{Repeats, commit};
 use crate::Cancel;
-use crate::compile::Problem;
 use crate::demands::{Demand, LaunchOption};
 use crate::limits::Limits;
 use crate::machine_specs::SpecId;
 use crate::solver::{Claim, Solver};
+use crate::topology::{Mobility, is_alone};
 
 /// Specs with more shapes than this are left as they are.
-const SHAPES: usize = 2_000;
+const SHAPES: usize = 12_000;
 
 /// The limit on shapes × pods that packing all at once may leave to be packed one after the other.
 const WORK_AFTERWARDS: usize = 100_000;
@@ -49,21 +52,21 @@ const WORTH_IT: f64 = 1.01;
 /// Packs machines to come anew where that costs less. Only for a finished plan.
 pub(crate) fn repack(solver: &mut Solver<'_, '_>, cancel: &dyn Cancel) {
     let mut changed = false;
-    let mut specs: Vec<SpecId> = solver.claims.iter().map(|claim| claim.spec).collect();
-    specs.sort_unstable();
-    specs.dedup();
-    for spec in specs {
-        if cancel.is_cancelled() {
-            break;
-        }
-        let in_spec = |&index: &usize| solver.claims[index].spec == spec;
-        let claims: Vec<usize> = (0..solver.claims.len()).filter(in_spec).collect();
-        let constrained = |&index: &usize| {
-            let shapes = shapes_of(solver, &solver.claims[index]);
-            shapes.into_iter().any(|shape| solver.problem.rules.concern(shape))
-        };
-        if claims.len() > 1 && claims.iter().any(constrained) {
-            changed |= repack_spec(solver, spec, &claims, cancel);
+    // First which pods go to which zone, then each zone by itself.
+    for scopes in [Scope::templates, Scope::specs] {
+        for scope in scopes(solver) {
+            if cancel.is_cancelled() {
+                break;
+            }
+            let is_in = |&index: &usize| scope.has(solver, &solver.claims[index]);
+            let claims: Vec<usize> = (0..solver.claims.len()).filter(is_in).collect();
+            let constrained = |&index: &usize| {
+                let shapes = shapes_of(solver, &solver.claims[index]);
+                shapes.into_iter().any(|shape| solver.problem.rules.concern(shape))
+            };
+            if claims.len() > 1 && claims.iter().any(constrained) {
+                changed |= repack_scope(solver, scope, &claims, cancel);
+            }
         }
     }
     if changed {
@@ -72,35 +75,75 @@ pub(crate) fn repack(solver: &mut Solver<'_, '_>, cancel: &dyn Cancel) {
     }
 }
 
-/// Packs the claims of one spec anew, without those that hold pods that can't move freely. Returns
+/// Machines that are packed anew together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Scope {
+    Spec(SpecId),
+    /// Those of a NodePool. Pods that rules leave a choice of specs may change them.
+    Template(usize),
+}
+
+impl Scope {
+    fn templates(solver: &Solver<'_, '_>) -> BTreeSet<Self> {
+        let template = |claim: &Claim| Self::Template(solver.specs[claim.spec].template);
+        solver.claims.iter().map(template).collect()
+    }
+
+    fn specs(solver: &Solver<'_, '_>) -> BTreeSet<Self> {
+        solver.claims.iter().map(|claim| Self::Spec(claim.spec)).collect()
+    }
+
+    fn has(self, solver: &Solver<'_, '_>, claim: &Claim) -> bool {
+        match self {
+            Self::Spec(spec) => claim.spec == spec,
+            Self::Template(template) => solver.specs[claim.spec].template == template,
+        }
+    }
+
+    /// The spec in which a pod opens machines, and whether it can only be there.
+    fn own(self, solver: &mut Solver<'_, '_>, shape: usize, spec: SpecId) -> (SpecId, bool) {
+        let problem = solver.problem;
+        let Self::Template(template) = self else { return (spec, true) };
+        let class = problem.tables.shapes[shape].class;
+        let moves = problem.rules.mobility(shape) == Mobility::InTemplate
+            && problem.tables.classes[class].variants.len() == 1;
+        let base = solver.specs.base(&problem.tables, template);
+        match solver.specs.join(&problem.tables, base, class, 0) {
+            Ok(own) if moves => (own, false),
+            _ => (spec, true),
+        }
+    }
+}
+
+/// Packs the claims of a scope anew, without those that hold pods that can't move freely. Returns
 /// whether claims have other numbers now.
-fn repack_spec(
+fn repack_scope(
     solver: &mut Solver<'_, '_>,
-    spec: SpecId,
+    scope: Scope,
     claims: &[usize],
     cancel: &dyn Cancel,
 ) -> bool {
     let problem = solver.problem;
-    if solver.specs[spec].requirements.has_min_values() {
-        return false;
-    }
-    let free: Vec<usize> = claims
-        .iter()
-        .copied()
-        .filter(|&index| {
-            let shapes = shapes_of(solver, &solver.claims[index]);
-            shapes.into_iter().all(|shape| {
+    let is_free = |&index: &usize| {
+        let claim = &solver.claims[index];
+        let shapes = shapes_of(solver, claim);
+        !solver.specs[claim.spec].requirements.has_min_values()
+            && shapes.into_iter().all(|shape| {
                 !problem.tables.shapes[shape].has_claims && problem.rules.is_alone_on_hosts(shape)
             })
-        })
-        .collect();
-    let mut demands = demands(solver, spec, &free);
-    let pods: usize = demands.iter().map(Demand::left).sum();
-    let sparse = pods < demands.len() * REPLICAS;
-    let few = pods < free.len() * MANY_PODS || sparse;
+    };
+    let free: Vec<usize> = claims.iter().copied().filter(is_free).collect();
+    let (mut demands, parts) = demands(solver, scope, &free);
     if demands.len() > SHAPES {
         return false;
     }
+    let over_specs = matches!(scope, Scope::Template(_));
+    if over_specs && parts.iter().all(|part| part.is_pinned) {
+        return false;
+    }
+    let pods: usize = demands.iter().map(Demand::left).sum();
+    let sparse = pods < demands.len() * REPLICAS;
+    let few = pods < free.len() * MANY_PODS || sparse;
     let work = demands.len() * free.len();
     // Most machines are needed anyway, and one after the other they would be filled in no better
     // way.
@@ -131,15 +174,14 @@ fn repack_spec(
     // gain.
     for at_once in [true, false] {
         let most = if least < now { WORK_TWICE } else { most };
-        if !at_once && (work > most || !costs_more(least, worth)) {
+        if !at_once && (over_specs || work > most || !costs_more(least, worth)) {
             break;
         }
         if at_once {
-            let parts = candidates(problem, &demands);
             columns::open(solver, &mut demands, &parts, cancel);
         }
         let filled = is_little(&demands, at_once)
-            && fill_machines(solver, valuation.clone(), &mut demands, spec, kept_claims, least);
+            && fill_machines(solver, valuation.clone(), &mut demands, kept_claims, least);
         let made = solver.claims.split_off(kept_claims);
         let price = price(solver, &made);
         if filled && price < least {
@@ -167,15 +209,16 @@ fn fill_machines(
     solver: &mut Solver<'_, '_>,
     mut valuation: Valuation,
     demands: &mut [Demand],
-    spec: SpecId,
     kept: usize,
     before: i64,
 ) -> bool {
     let problem = solver.problem;
-    let template = solver.specs[spec].template;
     let given_up = vec![false; demands.len()];
     let (mut spent, mut priced) = (0, kept);
     while let Some(seed) = demands.iter().position(|demand| demand.left() > 0) {
+        let LaunchOption::Feasible(template, spec) = demands[seed].launch_option else {
+            return false;
+        };
         let mut allowed = solver.specs[spec].types.clone();
         if spent >= before
             || solver.limits.restrict(&problem.tables, template, &mut allowed).is_err()
@@ -201,37 +244,56 @@ fn fill_machines(
     true
 }
 
-/// The pods of some claims by shape, the largest first.
-fn demands(solver: &Solver<'_, '_>, spec: SpecId, claims: &[usize]) -> Vec<Demand> {
+/// The pods of some claims by shape and spec, the largest first, and how they may share machines.
+fn demands(
+    solver: &mut Solver<'_, '_>,
+    scope: Scope,
+    claims: &[usize],
+) -> (Vec<Demand>, Vec<Candidate>) {
     let problem = solver.problem;
-    let template = solver.specs[spec].template;
-    let mut by_shape: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
+    let mut own: FxHashMap<(usize, SpecId), (SpecId, bool)> = FxHashMap::default();
+    let mut alike: FxHashMap<(usize, SpecId, bool), Vec<usize>> = FxHashMap::default();
     for &claim in claims {
-        for &pod in &solver.claims[claim].pods {
-            by_shape.entry(shape_of(solver, pod)).or_default().push(pod);
+        let spec = solver.claims[claim].spec;
+        for at in 0..solver.claims[claim].pods.len() {
+            let pod = solver.claims[claim].pods[at];
+            let shape = shape_of(solver, pod);
+            let (spec, is_pinned) =
+                *own.entry((shape, spec)).or_insert_with(|| scope.own(solver, shape, spec));
+            alike.entry((shape, spec, is_pinned)).or_default().push(pod);
         }
     }
-    let mut demands: Vec<Demand> = by_shape
+    let mut list: Vec<(Demand, bool)> = alike
         .into_iter()
-        .map(|(shape, mut pods)| {
+        .map(|((shape, spec, is_pinned), mut pods)| {
             pods.sort_unstable();
-            let launch_option = LaunchOption::Feasible(template, spec);
-            Demand { shape, pods, next: 0, variant: 0, dropped: 0, value: -1.0, launch_option }
+            let launch_option = LaunchOption::Feasible(solver.specs[spec].template, spec);
+            let demand =
+                Demand { shape, pods, next: 0, variant: 0, dropped: 0, value: -1.0, launch_option };
+            (demand, is_pinned)
         })
         .collect();
-    demands.sort_by_key(|demand| {
+    list.sort_by_key(|(demand, _)| {
         let requests = &problem.tables.shapes[demand.shape].requests;
         (std::cmp::Reverse((requests[0], requests[1])), demand.pods[0])
     });
-    demands
+    let candidate = |(index, (demand, is_pinned)): (usize, &(Demand, bool))| Candidate {
+        demand: index,
+        is_pinned: *is_pinned,
+        groups: problem.rules.alone_on_hosts(demand.shape),
+    };
+    let candidates = list.iter().enumerate().map(candidate).collect();
+    (list.into_iter().map(|(demand, _)| demand).collect(), candidates)
 }
 
 /// How many machines it takes at least, because of pods that keep off each other's hosts.
 fn hosts_needed(solver: &Solver<'_, '_>, demands: &[Demand]) -> usize {
     let mut pods: FxHashMap<usize, usize> = FxHashMap::default();
     for demand in demands {
-        for group in solver.problem.rules.alone_on_hosts(demand.shape) {
-            *pods.entry(group).or_default() += demand.pods.len();
+        for of in solver.problem.rules.alone_on_hosts(demand.shape) {
+            if is_alone(&[of]) {
+                *pods.entry(of.group).or_default() += demand.pods.len();
+            }
         }
     }
     pods.into_values().max().unwrap_or(1)
@@ -243,7 +305,7 @@ fn costs_more(price: i64, worth: f64) -> bool {
     price as f64 > worth * WORTH_IT
 }
 
-/// What pods are worth together.
+/// What pods are worth together; nothing is known of that where it is 0.
 #[expect(clippy::cast_precision_loss, reason = "for comparison")]
 fn worth(solver: &Solver<'_, '_>, valuation: &mut Valuation, demands: &mut [Demand]) -> f64 {
     let Some(LaunchOption::Feasible(template, spec)) =
@@ -253,6 +315,11 @@ fn worth(solver: &Solver<'_, '_>, valuation: &mut Valuation, demands: &mut [Dema
     };
     let given_up = vec![false; demands.len()];
     valuation.refresh(solver, demands, &given_up, template);
+    // With too many pods and types there are no dual prices, and the pods' own best prices are no
+    // bound.
+    if demands.iter().all(|demand| demand.value < 0.0) {
+        return 0.0;
+    }
     let values = demands.iter().map(|demand| {
         let requests = &solver.problem.tables.shapes[demand.shape].requests;
         let known = demand.value >= 0.0;
@@ -262,20 +329,13 @@ fn worth(solver: &Solver<'_, '_>, valuation: &mut Valuation, demands: &mut [Dema
     values.sum()
 }
 
-/// The pods that may share machines, and the groups that keep them apart.
-fn candidates(problem: &Problem<'_>, demands: &[Demand]) -> Vec<Candidate> {
-    (0..demands.len())
-        .map(|demand| {
-            let groups = problem.rules.alone_on_hosts(demands[demand].shape);
-            Candidate { demand, groups }
-        })
-        .collect()
-}
-
 /// The demands that are left, the seed first.
 fn parts(solver: &Solver<'_, '_>, demands: &mut [Demand], spec: SpecId, seed: usize) -> Vec<Part> {
     let problem = solver.problem;
-    let others = (0..demands.len()).filter(|&index| index != seed && demands[index].left() > 0);
+    let own = demands[seed].launch_option;
+    let others = (0..demands.len()).filter(|&index| {
+        index != seed && demands[index].left() > 0 && demands[index].launch_option == own
+    });
     let order: Vec<usize> = std::iter::once(seed).chain(others).collect();
     order
         .into_iter()

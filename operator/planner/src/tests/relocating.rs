@@ -8,12 +8,12 @@ use crate::compile::Problem;
 use crate::demands::demands;
 use crate::pack::{Strategy as Way, pack, relocate};
 use crate::policy::Policy;
-use crate::provision;
 use crate::snapshot::{PodShape, Snapshot};
 use crate::solver::{Claim, Solver};
 use crate::tables::add_times;
 use crate::testing::Builder;
 use crate::testing::mixes::{diverse, fake_types};
+use crate::{lower_bound, provision};
 
 /// Which pods share a machine to come after pods have moved, when these were their machines before;
 /// and what is saved, in micro-dollars.
@@ -122,15 +122,30 @@ fn diverse_mix(pods: usize, seed: u64) -> Snapshot {
 }
 
 #[test]
-fn the_diverse_mix_takes_no_more_machines_than_pods_that_keep_off_each_others_hosts() {
+fn the_diverse_mix_takes_hardly_more_machines_than_pods_that_keep_off_each_others_hosts() {
     let draws = (1..=8).chain([42]).map(|seed| (1_000, seed));
     let large = [(5_000, 1), (5_000, 2), (5_000, 42), (20_000, 42)];
     for (pods, seed) in draws.chain(large) {
         let plan = provision(&diverse_mix(pods, seed), &Policy::default(), now(), 1, &());
         assert_eq!(plan.report.pods, []);
-        assert_eq!(plan.launches.len(), pods / 5, "{pods} pods, draw {seed}");
+        // Two smaller machines may be cheaper than one.
+        let (machines, apart) = (plan.launches.len(), pods / 5);
+        let expected = apart..=apart + apart / 500;
+        assert!(expected.contains(&machines), "{machines} for {pods} pods, draw {seed}");
     }
     plan(&diverse_mix(500, 42));
+}
+
+#[test]
+fn the_diverse_mix_costs_little_more_than_its_bound() {
+    for (pods, most) in [(1_000, 1.06), (5_000, 1.08)] {
+        let (snapshot, policy) = (diverse_mix(pods, 42), Policy::default());
+        let plan = provision(&snapshot, &policy, now(), 1, &());
+        assert_eq!(plan.report.pods, []);
+        let price: f64 = plan.launches.iter().map(|launch| launch.price.as_usd()).sum();
+        let bound = lower_bound(&snapshot, &policy).price.as_usd();
+        assert!(price < bound * most, "{price} of {bound} for {pods} pods");
+    }
 }
 
 proptest! {

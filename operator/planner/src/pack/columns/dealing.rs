@@ -9,9 +9,13 @@ use smallvec::SmallVec;
 
 use super::super::knapsack::{Row, Takes};
 use super::table::{Bin, Table};
+use crate::topology::HostOccupancy;
 
 /// So often a pod gives way to another on one machine.
 const EXCHANGES: usize = 4;
+
+/// The limit on pods × rows that are compared for one exchange.
+const COMPARED: usize = 100_000;
 
 /// Pods that are dealt out to machines.
 #[derive(Clone)]
@@ -29,7 +33,7 @@ pub(super) struct Dealer<'t> {
 struct Filling<'t> {
     bin: &'t Bin,
     room: SmallVec<[i64; 6]>,
-    groups: SmallVec<[usize; 8]>,
+    on_host: HostOccupancy,
     takes: Takes,
 }
 
@@ -46,8 +50,12 @@ impl<'t> Dealer<'t> {
     pub(super) fn deal(&mut self, bin: usize, takes: &Takes, repeats: usize) -> (Takes, usize) {
         let table = self.table;
         let bin = &table.bins[bin];
-        let mut filling =
-            Filling { bin, room: bin.net.clone(), groups: SmallVec::new(), takes: Takes::new() };
+        let mut filling = Filling {
+            bin,
+            room: bin.net.clone(),
+            on_host: HostOccupancy::default(),
+            takes: Takes::new(),
+        };
         for &(cluster, n) in takes {
             if let [row] = table.clusters[cluster].rows[..] {
                 let n = n.min(filling.most(&table.rows[row], self.left[row]));
@@ -98,10 +106,10 @@ impl<'t> Dealer<'t> {
         if n == 0 {
             return;
         }
-        let Row { requests, groups } = &self.table.rows[row];
+        let Row { requests, groups, .. } = &self.table.rows[row];
         let by = i64::try_from(n).unwrap_or(0);
         filling.room.iter_mut().zip(requests).for_each(|(have, want)| *have -= by * want);
-        filling.groups.extend(groups.iter().copied());
+        filling.on_host.add(groups, n);
         match filling.takes.iter_mut().find(|(known, _)| *known == row) {
             Some((_, count)) => *count += n,
             None => filling.takes.push((row, n)),
@@ -135,6 +143,9 @@ impl<'t> Dealer<'t> {
     /// Lets one pod give way to the one that is worth most more. Returns whether any did.
     fn exchange(&mut self, filling: &mut Filling<'_>) -> bool {
         let Table { rows, values, .. } = self.table;
+        if filling.takes.len() * rows.len() > COMPARED {
+            return false;
+        }
         // Less is not worth it.
         let mut best = (filling.bin.price * 1e-3, None);
         for (at, &(out, n)) in filling.takes.iter().enumerate() {
@@ -175,7 +186,7 @@ impl<'t> Dealer<'t> {
 impl Filling<'_> {
     /// How many of so many pods of a row fit.
     fn most(&self, row: &Row, pods: usize) -> usize {
-        let mut most = if row.groups.is_empty() { pods } else { pods.min(1) };
+        let mut most = pods.min(self.on_host.most(&row.groups));
         for (&want, &have) in row.requests.iter().zip(&self.room) {
             if want > have {
                 return 0;
@@ -184,7 +195,7 @@ impl Filling<'_> {
                 most = most.min(usize::try_from(have / want).unwrap_or(0));
             }
         }
-        if row.groups.iter().any(|group| self.groups.contains(group)) { 0 } else { most }
+        most
     }
 }
 

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
 
-use super::super::knapsack::Row;
+use super::super::knapsack::{Prospect, Row};
 use super::Candidate;
 use super::clusters::{Point, clusters};
 use crate::demands::{Demand, LaunchOption};
-use crate::dual::{Deals, Item, Kind, Units, evaluate, exact};
+use crate::dual::{Deals, Item, Kind, evaluate, exact};
 use crate::machine_specs::{SpecId, by_price, frontier};
 use crate::solver::Solver;
+use crate::topology::{HostGroup, is_alone};
 
 /// So many clusters of rows are weighed at most: the work of a step is their square.
 const CLUSTERS: usize = 48;
@@ -24,6 +25,9 @@ const BINS: usize = 64;
 
 /// So are those whose loads are worth so little of their price left out.
 const PROMISING: f64 = 0.7;
+
+/// So many types are kept for each cluster of pods that keep off each other's hosts.
+const CHEAPEST: usize = 3;
 
 /// How much the relaxation may cost, see [`exact`].
 const WORK: u64 = 2_000_000;
@@ -72,9 +76,9 @@ pub(super) struct Table {
     pub(super) bins: Vec<Bin>,
 }
 
-/// What pods of one row have in common: the spec that they open machines in, class and variant,
-/// requests, and groups that keep them apart.
-type Alike = (SpecId, usize, usize, SmallVec<[i64; 6]>, Vec<usize>);
+/// What pods of one row have in common: the spec that they open machines in, whether they are only
+/// on machines of that spec, class and variant, requests, and groups that keep them apart.
+type Alike = (SpecId, bool, usize, usize, SmallVec<[i64; 6]>, Vec<HostGroup>);
 
 impl Table {
     /// Nothing when there is too much of it, or nothing to weigh.
@@ -108,7 +112,14 @@ impl Table {
                     specs.push(spec);
                 }
                 let requests = of(&shape.requests);
-                let key = (spec, shape.class, demand.variant, requests, part.groups.clone());
+                let key = (
+                    spec,
+                    part.is_pinned,
+                    shape.class,
+                    demand.variant,
+                    requests,
+                    part.groups.clone(),
+                );
                 alike.entry(key).or_default().push(part.demand);
             }
         }
@@ -135,7 +146,7 @@ impl Table {
         let (mut rows, mut by_row) = (Vec::new(), Vec::new());
         for ((.., requests, groups), demands_of) in alike {
             by_row.push(demands_of);
-            rows.push(Row { requests, groups });
+            rows.push(Row::new(requests, groups));
         }
         let means: Vec<Row> = clusters.iter().map(|it| mean(it, &rows, &left)).collect();
         let clusters: Vec<Cluster> =
@@ -167,6 +178,11 @@ impl Table {
         table
     }
 
+    /// What is known of the loads of a bin at given values of clusters, of which some have pods.
+    pub(super) fn prospect(&self, bin: &Bin, on: &[usize], values: &[f64]) -> Prospect {
+        Prospect::new(&self.means, on, &self.requests, values, bin.room)
+    }
+
     /// What the pods are worth in the relaxation.
     #[expect(clippy::cast_precision_loss, reason = "amounts of pods")]
     pub(super) fn worth(&self) -> f64 {
@@ -190,6 +206,23 @@ impl Table {
         }
         let values = exact(&kinds, &items, &Deals::default(), REVALUED).items;
         values.into_iter().map(|it| if it.is_finite() { it } else { 0.0 }).collect()
+    }
+
+    /// Where pods keep off each other's hosts, the number of machines counts as much as what they
+    /// hold, of which the relaxation knows nothing: the cheapest machines that hold one are kept.
+    fn keep_cheapest_for_one(&self, kept: &mut [bool]) {
+        let mut order: Vec<usize> = (0..self.bins.len()).collect();
+        order.sort_by(|&a, &b| self.bins[a].price.total_cmp(&self.bins[b].price).then(a.cmp(&b)));
+        for (cluster, _) in self.means.iter().enumerate().filter(|(_, mean)| mean.is_alone()) {
+            let mut found: BTreeMap<SpecId, usize> = BTreeMap::new();
+            for &bin in &order {
+                if self.bins[bin].clusters.binary_search(&cluster).is_ok() {
+                    let found = found.entry(self.bins[bin].spec).or_default();
+                    *found += 1;
+                    kept[bin] |= *found <= CHEAPEST;
+                }
+            }
+        }
     }
 
     /// Leaves out machines that the relaxation has no use for; each cluster keeps one that holds
@@ -227,16 +260,17 @@ impl Table {
             .iter()
             .enumerate()
             .map(|(index, bin)| {
-                let units = Units::new(bin.room, &bin.clusters, &self.requests, &self.worths);
-                ((units.worth[0] + units.worth[1]) / bin.price, index)
+                let most = self.prospect(bin, &bin.clusters, &self.worths).most;
+                (most / bin.price, index)
             })
             .collect();
         ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         let mut held = vec![false; self.clusters.len()];
         let mut kept = vec![false; self.bins.len()];
+        self.keep_cheapest_for_one(&mut kept);
         for (rank, &(ratio, bin)) in ranked.iter().enumerate() {
             let needed = self.bins[bin].clusters.iter().any(|&it| !held[it]);
-            if needed || rank < BINS && ratio > PROMISING {
+            if needed || kept[bin] || rank < BINS && ratio > PROMISING {
                 kept[bin] = true;
                 self.bins[bin].clusters.iter().for_each(|&it| held[it] = true);
             }
@@ -252,7 +286,7 @@ impl Table {
 
 impl Cluster {
     fn new(rows: Vec<usize>, all: &[Row]) -> Self {
-        let alone = rows.iter().all(|&row| !all[row].groups.is_empty());
+        let alone = rows.iter().all(|&row| all[row].is_alone());
         Self { most: if alone { rows.len() } else { usize::MAX }, rows }
     }
 }
@@ -271,13 +305,16 @@ fn mean(of: &[usize], all: &[Row], left: &[usize]) -> Row {
         sums.for_each(|(sum, each)| *sum = sum.saturating_add(each.saturating_mul(n)));
     }
     requests.iter_mut().for_each(|sum| *sum = *sum / by + i64::from(*sum % by > 0));
-    Row { requests, groups: Vec::new() }
+    // Groups of which each of them is a pod limit their average, too.
+    let mut groups = all[of[0]].groups.clone();
+    groups.retain(|group| of.iter().all(|&row| all[row].groups.contains(group)));
+    Row::new(requests, groups)
 }
 
 /// Which rows are weighed as one, by their numbers.
 #[expect(clippy::cast_precision_loss, reason = "shares, to compare them")]
 fn clusters_of(alike: &[(Alike, Vec<usize>)], left: &[usize]) -> Vec<Vec<usize>> {
-    let amounts = |row: usize| [0, 1].map(|at| alike[row].0.3[at] as f64);
+    let amounts = |row: usize| [0, 1].map(|at| alike[row].0.4[at] as f64);
     let mut all = [0.0, 0.0];
     for (row, &pods) in left.iter().enumerate() {
         let of = amounts(row);
@@ -286,13 +323,24 @@ fn clusters_of(alike: &[(Alike, Vec<usize>)], left: &[usize]) -> Vec<Vec<usize>>
         }
     }
     // Together are pods that may be on the same machines, ask for the same of everything else, and
-    // either all or none keep off hosts.
+    // keep off each other's hosts for the same reason, if it is the one of most such pods.
+    let mut apart: BTreeMap<usize, usize> = BTreeMap::new();
+    for ((.., groups), &pods) in alike.iter().map(|(alike, _)| alike).zip(left) {
+        for group in groups.iter().filter(|group| group.is_alone()) {
+            *apart.entry(group.group).or_default() += pods;
+        }
+    }
+    let apart = apart.into_iter().max_by_key(|&(group, pods)| (pods, std::cmp::Reverse(group)));
     let mut classes = BTreeMap::new();
     let points: Vec<Point> = (0..alike.len())
         .map(|row| {
-            let (spec, class, variant, requests, groups) = &alike[row].0;
+            let (spec, is_pinned, class, variant, requests, groups) = &alike[row].0;
             let next = classes.len();
-            let key = (*spec, *class, *variant, &requests[2..], groups.is_empty());
+            let is_apart = groups
+                .iter()
+                .any(|it| it.is_alone() && apart.is_some_and(|(group, _)| it.group == group));
+            let key =
+                (*spec, *is_pinned, *class, *variant, &requests[2..], (is_apart, is_alone(groups)));
             let class = *classes.entry(key).or_insert(next);
             let of = amounts(row);
             let shares = [0, 1].map(|at| of[at] / f64::max(all[at], 1.0));
@@ -317,9 +365,10 @@ fn bins_of(
         return Vec::new();
     }
     // Pods that would open machines of other specs come along where they narrow nothing.
-    let admits = |&(own, class, variant, ..): &Alike| {
+    let admits = |&(own, is_pinned, class, variant, ..): &Alike| {
         own == spec
-            || solver.specs[own].template == template
+            || !is_pinned
+                && solver.specs[own].template == template
                 && solver.specs.keeps(&problem.tables, spec, class, variant)
     };
     let admitted: Vec<bool> = alike.iter().map(|(row, _)| admits(row)).collect();

@@ -1,9 +1,9 @@
 //! The covering problem as far as loads, and ways to deal pods out, are known.
 
-use super::super::knapsack::{Effort, Row, best_load};
+use super::super::knapsack::{Effort, Prospect, Row, best_load};
 use super::model::{Bin, Machine, Model, Places};
 use crate::Cancel;
-use crate::dual::{Deal, Master, Units};
+use crate::dual::{Deal, Master};
 
 /// How thoroughly a load is searched for, at first and after each purchase.
 const EFFORT: Effort = Effort { width: 8, improve: 60, least: 0.0 };
@@ -71,10 +71,10 @@ pub(super) struct Market<'m> {
 }
 
 /// What loads of a bin may be worth.
-struct Prospect {
+struct Outcome {
     /// No load is worth more.
     most: f64,
-    units: Units,
+    prospect: Prospect,
     /// The rows of which one more machine may hold pods that are worth something.
     rows: Vec<usize>,
 }
@@ -192,21 +192,22 @@ impl<'m> Market<'m> {
 
     /// What the best load of a bin is worth; nothing where that is far from its price.
     fn worth(&self, bin: &Bin, at_most: &[usize], at: &[f64]) -> f64 {
-        let Prospect { most, units, rows } = self.prospect(bin, at_most, at);
+        let Outcome { most, prospect, rows } = self.prospect(bin, at_most, at);
         if most < bin.price * PROMISING {
             return 0.0;
         }
-        best_load(&self.model.rows, &rows, at_most, at, &bin.net, &units, EFFORT).0
+        best_load(&self.model.rows, &rows, at_most, at, &bin.net, &prospect, EFFORT).0
     }
 
     /// What is known of the loads of a bin before one is searched for.
-    fn prospect(&self, bin: &Bin, at_most: &[usize], at: &[f64]) -> Prospect {
+    fn prospect(&self, bin: &Bin, at_most: &[usize], at: &[f64]) -> Outcome {
         let wanted = |&&row: &&usize| at_most[row] > 0 && at[row] > 0.0;
         let rows: Vec<usize> = bin.rows.iter().filter(wanted).copied().collect();
-        let units = Units::new(bin.room, &rows, &self.model.requests, at);
+        let Model { rows: all, requests, .. } = self.model;
+        let prospect = Prospect::new(all, &rows, requests, at, bin.room);
         // There may be fewer pods than a machine holds.
         let all: f64 = rows.iter().map(|&row| at[row] * weight(at_most[row])).sum();
-        Prospect { most: all.min(units.worth[0] + units.worth[1]), units, rows }
+        Outcome { most: all.min(prospect.most), prospect, rows }
     }
 
     /// The number of pods of each row that one more machine may be of use to.
@@ -236,7 +237,7 @@ impl<'m> Market<'m> {
         let model = self.model;
         let effort = if self.bought.is_empty() { EFFORT } else { EFFORT_AFTERWARDS };
         let mut looked = 0;
-        let mut ranked: Vec<(f64, usize, Prospect)> = Vec::new();
+        let mut ranked: Vec<(f64, usize, Outcome)> = Vec::new();
         for &index in &self.active {
             let bin = &model.bins[index];
             looked += bin.rows.len() * 5;
@@ -248,13 +249,13 @@ impl<'m> Market<'m> {
         }
         ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         let mut offered = 0;
-        for (_, index, Prospect { units, rows, .. }) in ranked.into_iter().take(bins) {
+        for (_, index, Outcome { prospect, rows, .. }) in ranked.into_iter().take(bins) {
             if offered == OFFERED {
                 break;
             }
             let bin = &model.bins[index];
             let (_, takes, steps) =
-                best_load(&model.rows, &rows, at_most, at, &bin.net, &units, effort);
+                best_load(&model.rows, &rows, at_most, at, &bin.net, &prospect, effort);
             looked += steps * 8 + rows.len() * 4;
             let worth: f64 = takes.iter().map(|&(row, n)| values[row] * weight(n)).sum();
             if worth > bin.price * (1.0 + GAIN) {
@@ -365,7 +366,7 @@ impl<'m> Market<'m> {
 
 /// As many pods of one row as a machine holds, where that is cheapest for one.
 fn alone(model: &Model, row: usize) -> Machine {
-    let Row { requests, groups } = &model.rows[row];
+    let Row { requests, .. } = &model.rows[row];
     let pods = match &model.places[model.sources[row].crew] {
         Places::Free { pods, .. } => *pods,
         Places::Spread { rows, deal } => {
@@ -373,7 +374,7 @@ fn alone(model: &Model, row: usize) -> Machine {
             model.sources[row].zone.map_or(1, |zone| whole(deal.more_in(zone, &none)))
         }
     };
-    let most = if groups.is_empty() { pods.max(1) } else { 1 };
+    let most = if model.rows[row].is_alone() { 1 } else { pods.max(1) };
     let held = |net: &[i64]| {
         let by = requests.iter().zip(net).filter(|(want, _)| **want > 0);
         let by = by.map(|(want, have)| usize::try_from(have / want).unwrap_or(0));

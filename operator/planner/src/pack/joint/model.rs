@@ -100,10 +100,8 @@ impl Model {
             zones,
         };
         for (index, crew) in scope.crews.iter().enumerate() {
-            let row = Row {
-                requests: of(&shape(crew).requests),
-                groups: problem.rules.alone_on_hosts(crew.shape),
-            };
+            let groups = problem.rules.alone_on_hosts(crew.shape);
+            let row = Row::new(of(&shape(crew).requests), groups);
             let Some(evenly) = &crew.spread else {
                 let row = model.add(Source { crew: index, zone: None }, row);
                 model.places.push(Places::Free { row, pods: crew.pods.len() });

@@ -7,6 +7,7 @@
 //! before it looks at the next does not get there.
 
 use super::{Entry, Load, MORE, Row, Search, Takes};
+use crate::topology::{HostGroup, HostOccupancy, most};
 
 /// Besides none, a beginning goes on with as many pods of a kind as fit and with up to so many
 /// fewer.
@@ -17,6 +18,8 @@ struct Beginning {
     /// What they and others may be worth at most.
     most: f64,
     worth: f64,
+    /// How many of them keep off each other.
+    n_apart: usize,
     /// Where what they leave of the machine begins in a list of rooms.
     room: usize,
     /// The last of them, as an index of [`Trail`]s.
@@ -41,19 +44,21 @@ impl Search<'_> {
         let floor = f64::max(self.best.worth, least);
         let mut trails = vec![Trail { before: 0, at: 0, n: 0 }];
         let mut best = (floor, 0);
-        let mut beginnings = vec![Beginning { most: f64::INFINITY, worth: 0.0, room: 0, last: 0 }];
+        let none = Beginning { most: f64::INFINITY, worth: 0.0, n_apart: 0, room: 0, last: 0 };
+        let mut beginnings = vec![none];
         let mut longer: Vec<Beginning> = Vec::new();
         let (mut rooms, mut shorter) = (room.to_vec(), Vec::new());
         let mut rest = room.to_vec();
         let mut looked = 0;
         for at in 0..self.entries.len() {
-            let Entry { value, left, of: Row { requests, groups }, .. } = self.entries[at];
-            for Beginning { worth, room, last, .. } in beginnings.drain(..) {
+            let Entry { value, apart, left, of: Row { requests, groups, .. }, .. } =
+                self.entries[at];
+            for Beginning { worth, n_apart, room, last, .. } in beginnings.drain(..) {
                 let room = &rooms[room..room + rest.len()];
                 let most = if groups.is_empty() {
                     left
                 } else {
-                    usize::from(!self.meets(&trails, last, groups))
+                    left.min(most(groups, &self.on_host(&trails, last)))
                 };
                 let most = times(requests, room, most);
                 let by = i64::try_from(most).unwrap_or(0);
@@ -65,7 +70,8 @@ impl Search<'_> {
                         rest.copy_from_slice(room);
                     }
                     let worth = worth + value * n as f64;
-                    let goes_on = self.may_be_worth(at + 1, &rest, worth);
+                    let n_apart = n_apart + usize::from(n > 0 && apart > 0.0);
+                    let goes_on = self.may_be_worth(at + 1, &rest, worth, n_apart);
                     let goes_on = goes_on.filter(|most| *most > f64::max(best.0, worth) * MORE);
                     let mut last = last;
                     if n > 0 && (worth > best.0 || goes_on.is_some()) {
@@ -76,7 +82,7 @@ impl Search<'_> {
                         best = (worth, last);
                     }
                     if let Some(most) = goes_on {
-                        longer.push(Beginning { most, worth, room: shorter.len(), last });
+                        longer.push(Beginning { most, worth, n_apart, room: shorter.len(), last });
                         shorter.extend_from_slice(&rest);
                     }
                     rest.iter_mut().zip(requests).for_each(|(have, want)| *have += want);
@@ -113,19 +119,14 @@ impl Search<'_> {
     fn fill(&mut self, room: &[i64]) {
         let mut rest = room.to_vec();
         let mut load = Load::default();
-        let mut taken: Vec<usize> = Vec::new();
+        let mut on_host = HostOccupancy::default();
         for (at, entry) in self.entries.iter().enumerate() {
-            let Row { requests, groups } = entry.of;
-            let most = if groups.is_empty() {
-                entry.left
-            } else {
-                usize::from(!groups.iter().any(|group| taken.contains(group)))
-            };
-            let n = times(requests, &rest, most.min(entry.left));
+            let Row { requests, groups, .. } = entry.of;
+            let n = times(requests, &rest, entry.left.min(on_host.most(groups)));
             if n > 0 {
                 let by = i64::try_from(n).unwrap_or(0);
                 rest.iter_mut().zip(requests).for_each(|(have, want)| *have -= by * want);
-                taken.extend(groups);
+                on_host.add(groups, n);
                 load.takes.push((at, n));
                 load.worth += entry.value * n as f64;
             }
@@ -133,16 +134,18 @@ impl Search<'_> {
         self.best = load;
     }
 
-    /// Whether pods of any of some groups are on the machine.
-    fn meets(&self, trails: &[Trail], mut last: usize, groups: &[usize]) -> bool {
-        while last > 0 {
-            let Trail { before, at, .. } = trails[last];
-            if self.entries[at].of.groups.iter().any(|group| groups.contains(group)) {
-                return true;
-            }
-            last = before;
-        }
-        false
+    /// The groups that pods on the machine belong to.
+    fn on_host(
+        &self,
+        trails: &[Trail],
+        last: usize,
+    ) -> impl Iterator<Item = (HostGroup, usize)> + Clone {
+        let longer = |&last: &usize| Some(trails[last].before);
+        let trail = std::iter::successors(Some(last), longer).take_while(|&last| last > 0);
+        trail.flat_map(move |last| {
+            let Trail { at, n, .. } = trails[last];
+            self.entries[at].of.groups.iter().map(move |&group| (group, n))
+        })
     }
 }
 

@@ -80,20 +80,22 @@ impl Search<'_> {
 
     /// Puts pods on the machine that were lifted from it.
     fn put_back(&mut self, at: usize, n: usize, room: &mut Room) {
-        let Row { requests, groups } = self.entries[at].of;
+        let Entry { apart, of: Row { requests, groups, .. }, .. } = self.entries[at];
         let by = i64::try_from(n).unwrap_or(0);
         room.iter_mut().zip(requests).for_each(|(have, want)| *have -= by * want);
-        self.groups.extend(groups.iter().copied());
+        self.on_host.add(groups, n);
+        self.n_apart += usize::from(apart > 0.0);
     }
 
     /// Takes pods off the machine; they don't count as pods that are left. Returns what they are
     /// worth.
     #[expect(clippy::cast_precision_loss, reason = "worth, for comparison")]
     fn lift(&mut self, at: usize, n: usize, room: &mut Room) -> f64 {
-        let Entry { value, of: Row { requests, groups }, .. } = self.entries[at];
+        let Entry { value, apart, of: Row { requests, groups, .. }, .. } = self.entries[at];
         let by = i64::try_from(n).unwrap_or(0);
         room.iter_mut().zip(requests).for_each(|(have, want)| *have += by * want);
-        self.groups.retain(|group| !groups.contains(group));
+        self.on_host.remove(groups, n);
+        self.n_apart -= usize::from(apart > 0.0);
         value * n as f64
     }
 }
