@@ -1,5 +1,6 @@
-//! What a release publishes, all the way: the image and both charts go to a real registry, Helm installs the charts from there, by the commands of the guide
-//! "Install with Helm", and the kubelet runs the operator in the files of the image that it pulled, and in no others.
+//! What a release publishes, all the way: the image and both charts go to a real registry, Helm
+//! installs the charts from there, by the commands of the guide "Install with Helm", and the
+//! kubelet runs the operator in the files of the image that it pulled, and in no others.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -23,11 +24,15 @@ use tenon_release::proxy::Proxies;
 use tenon_release::registry;
 use tokio::process::Command;
 
+mod tenon;
+
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const LIMIT: Duration = Duration::from_mins(2);
 
-/// The operator's image of this build. Without its debug information, where `strip` is there: it is two fifths of the program.
-async fn image(dir: &Path) -> Layout {
+/// The operator's image of this build. Without its debug information, where `strip` is there: it is
+/// two fifths of the program.
+async fn image(bed: &Bed) -> Layout {
+    let dir = bed.dir();
     let built = must(TenonPrograms::provide(&Progress::hidden()).await).operator;
     let program = dir.join("tenon-operator");
     let strip =
@@ -35,9 +40,10 @@ async fn image(dir: &Path) -> Layout {
     if !strip.await.is_ok_and(|status| status.success()) {
         must(std::fs::copy(&built, &program));
     }
-    // The operator calls nobody over TLS here whose certificate an authority has signed.
+    // The operator calls nobody over TLS here whose certificate an authority has signed, but its
+    // AWS clients want a bundle with a certificate in it.
     let bundle = dir.join("ca.crt");
-    must(std::fs::write(&bundle, "# none\n"));
+    must(std::fs::copy(bed.control_plane().certificates().join("apiserver.crt"), &bundle));
     let source = Source {
         program: &program,
         root: Path::new("/"),
@@ -134,7 +140,8 @@ impl Reader<'_> {
     }
 }
 
-/// Packages the charts with the registry's image as their default, and pushes them; answers where charts are.
+/// Packages the charts with the registry's image as their default, and pushes them; answers where
+/// charts are.
 async fn push_charts(bed: &Bed, host: &str, repository: &str) -> String {
     let to = format!("oci://{host}/tenon/charts");
     for chart in CHARTS {
@@ -151,7 +158,8 @@ fn proc(pid: u32, name: &str) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/{name}"))
 }
 
-/// The operator's processes have the image's files for theirs, can't write them, and run as the image's user.
+/// The operator's processes have the image's files for theirs, can't write them, and run as the
+/// image's user.
 fn run_in_the_image(bed: &Bed) {
     let kubelet = bed.kubelet().expect("it has one");
     let running = kubelet.running();
@@ -225,7 +233,7 @@ async fn the_image_and_the_charts_come_from_a_registry_and_the_operator_runs_in_
     let repository = format!("{}/tenon/tenon-operator", registry.host());
 
     // Pushed twice: what is there is not sent again, and the digest is the same.
-    let layout = image(bed.dir()).await;
+    let layout = image(&bed).await;
     let reference = must(format!("{repository}:{VERSION}").parse::<registry::Reference>());
     let push = registry::Registry::of(reference, None, Proxies::default());
     let digest = must(push.push(&layout).await);
