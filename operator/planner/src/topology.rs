@@ -45,7 +45,7 @@ pub(crate) use counts::Counts;
 pub(crate) use domains::Domains;
 pub(crate) use evenly::Evenly;
 use families::Family;
-pub(crate) use host_sharing::{HostGroup, HostOccupancy, is_alone, most};
+pub(crate) use host_sharing::{HostGroup, HostOccupancy, most_on_host};
 pub(crate) use occupants::Host;
 #[cfg(test)]
 pub(crate) use room::UNTOLD;

@@ -21,9 +21,9 @@ use crate::demands::{Demand, LaunchOption};
 use crate::limits::Limits;
 use crate::machine_specs::SpecId;
 use crate::solver::{Claim, Solver};
-use crate::topology::{Mobility, is_alone};
+use crate::topology::Mobility;
 
-/// Specs with more shapes than this are left as they are.
+/// With more kinds of pods than this machines are left as they are.
 const SHAPES: usize = 12_000;
 
 /// The limit on shapes × pods that packing all at once may leave to be packed one after the other.
@@ -291,7 +291,7 @@ fn hosts_needed(solver: &Solver<'_, '_>, demands: &[Demand]) -> usize {
     let mut pods: FxHashMap<usize, usize> = FxHashMap::default();
     for demand in demands {
         for of in solver.problem.rules.alone_on_hosts(demand.shape) {
-            if is_alone(&[of]) {
+            if of.is_alone() {
                 *pods.entry(of.group).or_default() += demand.pods.len();
             }
         }

@@ -22,19 +22,14 @@ pub(crate) struct HostGroup {
 }
 
 impl HostGroup {
-    /// Whether a host has one of the shape's pods at most.
+    /// Whether a host has one of the shape's pods at most, because of this group.
     pub(crate) fn is_alone(&self) -> bool {
         self.is_selected && self.is_carrier
     }
 }
 
-/// Whether a host has one pod at most of a shape with some groups.
-pub(crate) fn is_alone(groups: &[HostGroup]) -> bool {
-    groups.iter().any(HostGroup::is_alone)
-}
-
 /// How many pods with some groups may come to a host with others.
-pub(crate) fn most(
+pub(crate) fn most_on_host(
     groups: &[HostGroup],
     there: &(impl Iterator<Item = (HostGroup, usize)> + Clone),
 ) -> usize {
@@ -68,7 +63,7 @@ pub(crate) struct HostOccupancy {
 impl HostOccupancy {
     /// How many more pods with some groups the host may have.
     pub(crate) fn most(&self, groups: &[HostGroup]) -> usize {
-        most(groups, &self.pods.iter().copied())
+        most_on_host(groups, &self.pods.iter().copied())
     }
 
     pub(crate) fn add(&mut self, groups: &[HostGroup], n: usize) {

@@ -12,7 +12,7 @@ use crate::demands::{Demand, LaunchOption};
 use crate::dual::{Deals, Item, Kind, evaluate, exact};
 use crate::machine_specs::{SpecId, by_price, frontier};
 use crate::solver::Solver;
-use crate::topology::{HostGroup, is_alone};
+use crate::topology::HostGroup;
 
 /// So many clusters of rows are weighed at most: the work of a step is their square.
 const CLUSTERS: usize = 48;
@@ -339,8 +339,14 @@ fn clusters_of(alike: &[(Alike, Vec<usize>)], left: &[usize]) -> Vec<Vec<usize>>
             let is_apart = groups
                 .iter()
                 .any(|it| it.is_alone() && apart.is_some_and(|(group, _)| it.group == group));
-            let key =
-                (*spec, *is_pinned, *class, *variant, &requests[2..], (is_apart, is_alone(groups)));
+            let key = (
+                *spec,
+                *is_pinned,
+                *class,
+                *variant,
+                &requests[2..],
+                (is_apart, groups.iter().any(HostGroup::is_alone)),
+            );
             let class = *classes.entry(key).or_insert(next);
             let of = amounts(row);
             let shares = [0, 1].map(|at| of[at] / f64::max(all[at], 1.0));

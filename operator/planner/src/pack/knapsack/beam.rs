@@ -7,7 +7,7 @@
 //! before it looks at the next does not get there.
 
 use super::{Entry, Load, MORE, Row, Search, Takes};
-use crate::topology::{HostGroup, HostOccupancy, most};
+use crate::topology::{HostGroup, HostOccupancy, most_on_host};
 
 /// Besides none, a beginning goes on with as many pods of a kind as fit and with up to so many
 /// fewer.
@@ -58,7 +58,7 @@ impl Search<'_> {
                 let most = if groups.is_empty() {
                     left
                 } else {
-                    left.min(most(groups, &self.on_host(&trails, last)))
+                    left.min(most_on_host(groups, &self.on_host(&trails, last)))
                 };
                 let most = times(requests, room, most);
                 let by = i64::try_from(most).unwrap_or(0);
