@@ -1,6 +1,8 @@
-//! The settings file, version `tenon.sh/v1alpha1`: its types are the schema that files are checked against.
+//! The settings file, version `tenon.sh/v1alpha1`: its types are the schema that files are checked
+//! against.
 //!
-//! Every field is optional here; what must be there in the end is checked after flags and environment are laid over it.
+//! Every field is optional here; what must be there in the end is checked after flags and
+//! environment are laid over it.
 
 mod check;
 
@@ -104,7 +106,8 @@ pub struct Identity {
     /// Mechanism by which the operator's pods get their role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<IdentityMode>,
-    /// Install the EKS add-on `eks-pod-identity-agent` if the cluster has none. It is never removed.
+    /// Install the EKS add-on `eks-pod-identity-agent` if the cluster has none. It is never
+    /// removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub install_agent: Option<bool>,
     /// Use this role instead of creating one; it is never changed.
@@ -298,7 +301,8 @@ pub struct Deploy {
     /// Whether the installer manages the CRDs; default `manage`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crds: Option<Switch>,
-    /// Write a release record, so that `helm list`, `upgrade`, `rollback` and `uninstall` work on the installation; default true.
+    /// Write a release record, so that `helm list`, `upgrade`, `rollback` and `uninstall` work on
+    /// the installation; default true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub helm_record: Option<bool>,
     /// Additional values of the Helm chart.
@@ -405,6 +409,7 @@ impl Config {
     pub fn json_schema() -> Value {
         let mut schema = schemars::schema_for!(Self).to_value();
         chart::refuse_unknown_fields(&mut schema);
+        chart::join_lines(&mut schema);
         if let Some(schema) = schema.as_object_mut() {
             schema.insert(
                 "$id".to_owned(),
@@ -426,7 +431,8 @@ impl Config {
             .expect("a configuration holds maps, lists and scalars, which always serialise")
     }
 
-    /// The operator's values: the chart's defaults, with `deploy.values` merged into them as Helm would, and the shortcuts of `deploy` over that.
+    /// The operator's values: the chart's defaults, with `deploy.values` merged into them as Helm
+    /// would, and the shortcuts of `deploy` over that.
     ///
     /// # Errors
     /// `deploy.values` has what the chart has not, or what only the installer sets.

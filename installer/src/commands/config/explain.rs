@@ -1,4 +1,5 @@
-//! The fields of settings files out of their JSON schema: path, type, allowed values, and what they mean.
+//! The fields of settings files out of their JSON schema: path, type, allowed values, and what they
+//! mean.
 
 use serde_json::{Value, json};
 
@@ -32,7 +33,8 @@ impl Field {
     }
 }
 
-/// All fields, in the order of the schema. What the Helm chart's values hold is left to `helm show values`.
+/// All fields, in the order of the schema. What the Helm chart's values hold is left to
+/// `helm show values`.
 pub(super) fn fields(schema: &Value) -> Vec<Field> {
     let mut fields = Vec::new();
     collect(schema, schema, "", &mut fields);
@@ -58,7 +60,7 @@ fn collect(root: &Value, schema: &Value, path: &str, fields: &mut Vec<Field>) {
         let is_leaf = item.get("properties").is_none();
         fields.push(Field {
             kind: if is_leaf { kind(root, item) } else { "section".to_owned() },
-            about: about.unwrap_or_default().replace('\n', " "),
+            about: about.unwrap_or_default().replace("\n\n", " "),
             path: path.clone(),
         });
         if !is_leaf {

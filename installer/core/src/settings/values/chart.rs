@@ -1,4 +1,5 @@
-//! The JSON schema of the chart's values, with which Helm validates them (`charts/tenon/values.schema.json`), and what of it also holds for settings files.
+//! The JSON schema of the chart's values, with which Helm validates them
+//! (`charts/tenon/values.schema.json`), and what of it also holds for settings files.
 
 use serde_json::{Map, Value, json};
 
@@ -10,6 +11,7 @@ const DEFINITIONS: &str = "#/definitions/";
 pub fn schema() -> Value {
     let mut schema = schemars::schema_for!(Values).to_value();
     refuse_unknown_fields(&mut schema);
+    join_lines(&mut schema);
     let mut root = for_helm(&schema, false);
     let definitions = schema["$defs"].as_object().into_iter().flatten();
     let definitions = definitions.map(|(name, definition)| {
@@ -43,7 +45,8 @@ pub fn schema() -> Value {
     root
 }
 
-/// Kubernetes' own types say nothing about fields that they don't have; they would be dropped without a word.
+/// Kubernetes' own types say nothing about fields that they don't have; they would be dropped
+/// without a word.
 pub(in crate::settings) fn refuse_unknown_fields(schema: &mut Value) {
     let definitions = schema.get_mut("$defs").and_then(Value::as_object_mut);
     for (name, definition) in definitions.into_iter().flatten() {
@@ -56,7 +59,24 @@ pub(in crate::settings) fn refuse_unknown_fields(schema: &mut Value) {
     }
 }
 
-/// A schema of one type as Helm needs it: `null` may stand for every value, and templates may stand for switches. `brief`: without descriptions.
+/// Descriptions come from doc comments, where a paragraph has as many lines as the source needs;
+/// here each paragraph is one line.
+pub(in crate::settings) fn join_lines(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            if let Some(Value::String(text)) = fields.get_mut("description") {
+                let paragraphs = text.split("\n\n").map(|paragraph| paragraph.replace('\n', " "));
+                *text = paragraphs.collect::<Vec<_>>().join("\n\n");
+            }
+            fields.values_mut().for_each(join_lines);
+        }
+        Value::Array(items) => items.iter_mut().for_each(join_lines),
+        _ => {}
+    }
+}
+
+/// A schema of one type as Helm needs it: `null` may stand for every value, and templates may stand
+/// for switches. `brief`: without descriptions.
 fn for_helm(schema: &Value, brief: bool) -> Value {
     let Value::Object(fields) = schema else { return schema.clone() };
     let mut made = Map::new();
