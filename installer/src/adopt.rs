@@ -1,7 +1,8 @@
-//! Takes a cluster over from Karpenter, and gives it back: what Karpenter uses, the settings that follow from it, and the steps there and back.
+//! Takes a cluster over from Karpenter, and gives it back: what Karpenter uses, the settings that
+//! follow from it, and the steps there and back.
 //!
-//! Karpenter's installation stays as it is. Tenon's operator comes beside it, with the same service account, role, queue, rules and Lease. The design is in
-//! `docs/src/design/upgrade.md`.
+//! Karpenter's installation stays as it is. Tenon's operator comes beside it, with the same service
+//! account, role, queue, rules and Lease. The design is in `docs/src/design/upgrade.md`.
 
 mod carried;
 pub(crate) mod fit;

@@ -1,7 +1,9 @@
-//! Proof of work: one small node is launched, joins and goes again, and a message in the interruption queue is what makes it go.
+//! Proof of work: one small node is launched, joins and goes again, and a message in the
+//! interruption queue is what makes it go.
 //!
-//! The node has a NodePool of its own whose limits allow none and whose taint keeps pods away, so that nothing else is launched or placed by it. Everything
-//! hangs on that NodePool: whoever deletes it, or its NodeClaim expiring, ends the canary, however this program ends.
+//! The node has a NodePool of its own whose limits allow none and whose taint keeps pods away, so
+//! that nothing else is launched or placed by it. Everything hangs on that NodePool: whoever
+//! deletes it, or its NodeClaim expiring, ends the canary, however this program ends.
 
 use std::time::Duration;
 
@@ -75,7 +77,8 @@ impl Canary<'_> {
         result
     }
 
-    /// A NodePool to take requirements and class from: of what is there, the first that is not ours for this.
+    /// A NodePool to take requirements and class from: of what is there, the first that is not ours
+    /// for this.
     async fn template(&self) -> Result<Value, ExpectedError> {
         let pools = self.context.cluster.list(&resources::node_pools()).await;
         let pools = pools.map_err(|error| failed(error.into()))?;
@@ -145,7 +148,8 @@ impl Canary<'_> {
             let live = self.context.cluster.get(&resource, &key(&resource)).await;
             let live = live.map_err(|error| failed(error.into()))?;
             let Some(live) = live else {
-                // The operator gives a NodeClaim up that it can't launch, and says why in its events.
+                // The operator gives a NodeClaim up that it can't launch, and says why in its
+                // events.
                 let why = self.with_last_warning(told).await;
                 return Err(timeout(
                     "the canary to join",
@@ -193,7 +197,8 @@ impl Canary<'_> {
         wait::until("the canary to be gone", self.timeout, every, gone).await.map_err(failed)
     }
 
-    /// Sends what EventBridge sends when an instance stops, and waits until the operator has taken it from the queue and acted. Answers after how many seconds.
+    /// Sends what EventBridge sends when an instance stops, and waits until the operator has taken
+    /// it from the queue and acted. Answers after how many seconds.
     async fn announce(&self, queue: &str, proof: &Proof) -> Result<u64, ExpectedError> {
         let began = Instant::now();
         let aws = &self.context.aws;

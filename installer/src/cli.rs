@@ -1,4 +1,5 @@
-//! The command line: what can be typed, one file per command. Nothing is done here: [`overlay`] lays flags over settings, the commands read the rest.
+//! The command line: what can be typed, one file per command. Nothing is done here: [`overlay`]
+//! lays flags over settings, the commands read the rest.
 
 pub mod adopt;
 pub mod bundle;

@@ -1,4 +1,5 @@
-//! Every failure that a user can cause or has to know about, with its exit code and a hint that can be typed.
+//! Every failure that a user can cause or has to know about, with its exit code and a hint that can
+//! be typed.
 
 mod hints;
 
@@ -152,7 +153,8 @@ impl From<TargetError> for ExpectedError {
 }
 
 impl ExpectedError {
-    /// An answer could not be read: Ctrl-C where keys are read one by one, or a terminal that is none.
+    /// An answer could not be read: Ctrl-C where keys are read one by one, or a terminal that is
+    /// none.
     pub fn prompt(error: std::io::Error) -> Self {
         match error.kind() {
             std::io::ErrorKind::Interrupted => Self::Interrupted,
@@ -321,7 +323,8 @@ mod tests {
         }
     }
 
-    /// Rows 4 and 6 of the page on exit codes, and what is told apart from them. Row 5 and what is left after an uninstall or a sweep are results of commands.
+    /// Rows 4 and 6 of the page on exit codes, and what is told apart from them. Row 5 and what is
+    /// left after an uninstall or a sweep are results of commands.
     #[test]
     fn exit_codes_are_those_of_the_reference() {
         let reasons = || vec!["why".to_owned()];
@@ -350,7 +353,8 @@ mod tests {
             (ExpectedError::Foreign { conflicts: reasons() }, EXIT_REFUSED),
             (ExpectedError::Refused { reasons: reasons(), hints: reasons() }, EXIT_REFUSED),
             (step(Failure::Foreign { what: "x".into() }), EXIT_REFUSED),
-            // Before the first step, the same denial is code 1, and what can be found out before is 3.
+            // Before the first step, the same denial is code 1, and what can be found out before is
+            // 3.
             (ExpectedError::Observe(denied().into()), EXIT_FAILURE),
             (ExpectedError::Rejected { refusals: reasons() }, EXIT_PREFLIGHT),
             (ExpectedError::Preflight { reasons: reasons() }, EXIT_PREFLIGHT),

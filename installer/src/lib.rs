@@ -1,10 +1,12 @@
 //! Installs, checks and removes Tenon: the program `tenon`.
 //!
-//! [`tenon_installer_core`] goes from what was asked for to a plan and carries it out, [`tenon_checks`] judges what is there, [`tenon_simulate`] plans in memory. What is
-//! about people is here: what can be typed ([`cli`]), one file per command ([`commands`]), what they use ([`adopt`], [`uninstall`], [`upgrade`], …), and how failures read
-//! ([`errors`]).
+//! [`tenon_installer_core`] goes from what was asked for to a plan and carries it out,
+//! [`tenon_checks`] judges what is there, [`tenon_simulate`] plans in memory. What is about people
+//! is here: what can be typed ([`cli`]), one file per command ([`commands`]), what they use
+//! ([`adopt`], [`uninstall`], [`upgrade`], …), and how failures read ([`errors`]).
 //!
-//! Invariants: a finalizer goes only after what it protects is proven gone; data is printed on stdout and talk on stderr.
+//! Invariants: a finalizer goes only after what it protects is proven gone; data is printed on
+//! stdout and talk on stderr.
 
 #![expect(
     clippy::missing_panics_doc,
@@ -128,7 +130,8 @@ fn start_log(cli: &Cli) {
         .as_deref()
         .and_then(|text| EnvFilter::try_new(text).ok())
         .unwrap_or_else(|| EnvFilter::new(default));
-    // Colours only where the printer's own lines have them. Fails only when a logger is installed already, as in tests.
+    // Colours only where the printer's own lines have them. Fails only when a logger is installed
+    // already, as in tests.
     let _ =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(anstream::stderr).try_init();
 }

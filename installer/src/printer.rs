@@ -71,7 +71,8 @@ impl Printer {
         }
     }
 
-    /// Lines as a result for people, on stdout, unless programs read it: wrapped to the terminal and colored if there is one.
+    /// Lines as a result for people, on stdout, unless programs read it: wrapped to the terminal
+    /// and colored if there is one.
     pub fn lines(&self, lines: &[Line]) {
         if self.format == OutputFormat::Text {
             let width = columns(&Term::stdout());
@@ -194,7 +195,8 @@ impl Frame {
         self.terminal.is_some()
     }
 
-    /// Shows a title, lines and a text that is wrapped already. What does not fit on the terminal is left out, and said to be.
+    /// Shows a title, lines and a text that is wrapped already. What does not fit on the terminal
+    /// is left out, and said to be.
     pub fn show(&mut self, title: &str, lines: &[Line], text: Option<&str>) {
         if self.printer.format != OutputFormat::Text {
             return;
@@ -246,10 +248,12 @@ fn colored(line: &Line) -> String {
     format!("{}{text}", line.indentation()).trim_end().to_owned()
 }
 
-/// The widest a line may be that is written again and again: a longer one would wrap, and leave its first part behind.
+/// The widest a line may be that is written again and again: a longer one would wrap, and leave its
+/// first part behind.
 const WIDTH: usize = 79;
 
-/// What is being waited for, on one line. On a terminal the line is written again and again, elsewhere once for every change.
+/// What is being waited for, on one line. On a terminal the line is written again and again,
+/// elsewhere once for every change.
 pub struct StatusLine {
     printer: Printer,
     on_terminal: bool,

@@ -39,7 +39,8 @@ async fn on_a_thread<T: Send + 'static>(
     asked.map_err(|dialoguer::Error::IO(error)| error)
 }
 
-/// Gives the terminal back as it was when a question was interrupted: the cursor is hidden until there is an answer.
+/// Gives the terminal back as it was when a question was interrupted: the cursor is hidden until
+/// there is an answer.
 pub(crate) fn give_back_terminal() {
     let terminal = Term::stderr();
     if terminal.is_term() {

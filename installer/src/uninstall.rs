@@ -1,8 +1,10 @@
-//! Removes an installation: nodes first, while the operator can still drain them, then the operator, then what it lived on, and the record last.
+//! Removes an installation: nodes first, while the operator can still drain them, then the
+//! operator, then what it lived on, and the record last.
 //!
-//! The order is the whole point: without its operator a node costs money for ever, and without its role or queue the operator can't drain. A finalizer
-//! is removed by hand only when the operator is gone, and only after what it protects is proven gone. Every step may be repeated, so an interrupted
-//! uninstall is resumed by running it again.
+//! The order is the whole point: without its operator a node costs money for ever, and without its
+//! role or queue the operator can't drain. A finalizer is removed by hand only when the operator is
+//! gone, and only after what it protects is proven gone. Every step may be repeated, so an
+//! interrupted uninstall is resumed by running it again.
 
 mod abandoned;
 mod adopted;
@@ -56,7 +58,8 @@ use crate::errors::ExpectedError;
 use crate::printer::Printer;
 use steps::Task;
 
-/// How long pods may take to leave their nodes when we drain them ourselves and nobody said how long.
+/// How long pods may take to leave their nodes when we drain them ourselves and nobody said how
+/// long.
 const EVICT_FOR: Duration = Duration::from_mins(5);
 
 /// How to uninstall.
@@ -64,7 +67,8 @@ const EVICT_FOR: Duration = Duration::from_mins(5);
 pub(crate) struct Options {
     /// What is removed.
     pub mode: Mode,
-    /// How long pods may take to leave their nodes; without it as long as their budgets want, if the operator drains them.
+    /// How long pods may take to leave their nodes; without it as long as their budgets want, if
+    /// the operator drains them.
     pub drain_timeout: Option<Duration>,
     /// How long any one wait may take.
     pub timeout: Duration,
@@ -150,7 +154,8 @@ impl<'a> Remover<'a> {
         self.remove_rest(&inventory, &mut kept).await?;
         let (left, queries) = Box::pin(self.look_again(&inventory)).await?;
         let abandoned = self.abandoned.ids();
-        // As long as something is left, the record says whose it is, and its namespace stays with it.
+        // As long as something is left, the record says whose it is, and its namespace stays with
+        // it.
         if !left.is_empty() || !abandoned.is_empty() {
             kept.extend(
                 inventory
@@ -214,7 +219,8 @@ impl<'a> Remover<'a> {
         self.step("nodeoverlays", &format!("NodeOverlays {}", names.join(", ")), delete).await
     }
 
-    /// What the operator lived on. Most of it has no order; the queue goes after the rules that send to it, and roles after what holds them.
+    /// What the operator lived on. Most of it has no order; the queue goes after the rules that
+    /// send to it, and roles after what holds them.
     async fn remove_rest(
         &mut self,
         inventory: &Inventory,
@@ -302,8 +308,9 @@ impl<'a> Remover<'a> {
         }
     }
 
-    /// The proof: the same queries as at the beginning, and they must find nothing but the record and its namespace, which go last. Lists of EC2 lag behind, so
-    /// it is asked until two answers agree.
+    /// The proof: the same queries as at the beginning, and they must find nothing but the record
+    /// and its namespace, which go last. Lists of EC2 lag behind, so it is asked until two answers
+    /// agree.
     async fn look_again(
         &self,
         before: &Inventory,
@@ -335,7 +342,8 @@ impl<'a> Remover<'a> {
     }
 }
 
-/// Writes a file that was not there before, and answers which: somebody may have made one in the same second.
+/// Writes a file that was not there before, and answers which: somebody may have made one in the
+/// same second.
 fn save_anew(dir: &Path, name: &str, text: &str) -> Result<PathBuf, FileError> {
     std::fs::create_dir_all(dir).map_err(FileError::writing(dir))?;
     let mut n = 1;

@@ -1,6 +1,8 @@
-//! Asks for what cannot be found out, and only for that; ends with a configuration that does the same without asking.
+//! Asks for what cannot be found out, and only for that; ends with a configuration that does the
+//! same without asking.
 //!
-//! Every question can be explained (`?`) and gone back from (`<`). What was given by flag is not asked.
+//! Every question can be explained (`?`) and gone back from (`<`). What was given by flag is not
+//! asked.
 
 use std::io;
 
@@ -25,8 +27,8 @@ pub(crate) async fn ask_target(
 }
 
 /// Asks for the rest, knowing the cluster. What `given` has is not asked; the settings in `config`
-/// are the defaults. `agent_is_missing`: the cluster has no Pod Identity agent. `subnets`: the cluster's, each with a
-/// few words about it.
+/// are the defaults. `agent_is_missing`: the cluster has no Pod Identity agent. `subnets`: the
+/// cluster's, each with a few words about it.
 pub(crate) async fn ask_rest(
     ask: &mut impl Ask,
     given: &Config,

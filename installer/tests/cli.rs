@@ -1,4 +1,5 @@
-//! The program as users run it: what it prints, where, and how it ends. Nothing here needs a cluster, and nothing is called.
+//! The program as users run it: what it prints, where, and how it ends. Nothing here needs a
+//! cluster, and nothing is called.
 
 use assert_cmd::Command;
 

@@ -1,4 +1,5 @@
-//! What users do wrong, and what they read of it: the cause in one sentence, no names of types, nothing twice, and what to type.
+//! What users do wrong, and what they read of it: the cause in one sentence, no names of types,
+//! nothing twice, and what to type.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -62,7 +63,8 @@ fn home() -> tempfile::TempDir {
     directory
 }
 
-/// The names of types and variants as Rust prints them: `DispatchFailure(`, `Error {`, `kube::Error`, ….
+/// The names of types and variants as Rust prints them: `DispatchFailure(`, `Error {`,
+/// `kube::Error`, ….
 fn types_in(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for word in text.split_inclusive([' ', '(', '{', ',', '\n']) {
@@ -286,7 +288,8 @@ fn an_object_that_the_api_server_refuses() {
     "#);
 }
 
-/// AWS as far as a command gets with it: who calls, and the answer about the cluster. It is there until the test ends.
+/// AWS as far as a command gets with it: who calls, and the answer about the cluster. It is there
+/// until the test ends.
 fn aws(caller: (u16, &'static str), cluster: (u16, &'static str)) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = listener.local_addr().expect("it is bound");

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// The expressions that the table in `CONTRIBUTING.md` replaces: the code spans of its column *Not*.
+/// The expressions that the table in `CONTRIBUTING.md` replaces: the code spans of its column
+/// *Not*.
 fn given_up() -> Vec<String> {
     let page = std::fs::read_to_string(root().join("CONTRIBUTING.md")).expect("the page");
     let (_, table) = page.split_once("\n| Write | Not |\n").expect("the table");

@@ -1,4 +1,5 @@
-//! `tenon simulate` and `tenon explain` as users run them: manifests in, a report out. Nothing here needs a cluster.
+//! `tenon simulate` and `tenon explain` as users run them: manifests in, a report out. Nothing here
+//! needs a cluster.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +11,8 @@ fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("simulate/tests/fixtures").join(name)
 }
 
-/// The program in a folder with copies of the fixtures, so that paths in messages are the same everywhere.
+/// The program in a folder with copies of the fixtures, so that paths in messages are the same
+/// everywhere.
 struct Bench {
     directory: tempfile::TempDir,
 }

@@ -1,4 +1,5 @@
-//! The wizard on a pseudo-terminal, as `script` makes one: what is on the screen, and how it ends. Nothing is called: the questions before the first call are enough.
+//! The wizard on a pseudo-terminal, as `script` makes one: what is on the screen, and how it ends.
+//! Nothing is called: the questions before the first call are enough.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -49,7 +50,8 @@ fn screen(columns: u16, color: bool, typed: &str) -> String {
     kept.collect::<Vec<_>>().join("\n").replace('\u{1b}', "\\e")
 }
 
-/// Types each text once the screen shows the text before it: a key has to meet the question that it is for.
+/// Types each text once the screen shows the text before it: a key has to meet the question that it
+/// is for.
 ///
 /// Nothing but what the test put there may be in the home directory afterwards.
 fn converse(turns: &[(&str, &str)]) -> String {

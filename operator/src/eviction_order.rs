@@ -21,8 +21,8 @@ use tokio::sync::futures::Notified;
 /// No pod waits longer for larger ones, from when its command was started.
 const LONGEST: SignedDuration = SignedDuration::from_secs(20);
 
-/// Replacements that are not placed so long after the last eviction of their workload are not waited
-/// for: a StatefulSet creates them only once the pod is gone, a Job perhaps not at all.
+/// Replacements that are not placed so long after the last eviction of their workload are not
+/// waited for: a StatefulSet creates them only once the pod is gone, a Job perhaps not at all.
 const RETURN: SignedDuration = SignedDuration::from_secs(3);
 
 /// How old the answer may be to which class is the largest that is waited for.
@@ -107,7 +107,8 @@ impl EvictionOrder {
         self.order.lock().ahead.len()
     }
 
-    /// The API server has agreed to the eviction of a pod. `owner`: [`crate::state::pod::Pod::owner_path`].
+    /// The API server has agreed to the eviction of a pod. `owner`:
+    /// [`crate::state::pod::Pod::owner_path`].
     pub(crate) fn evicted(&self, uid: &str, owner: Option<&Arc<str>>, now: Timestamp) {
         let mut order = self.order.lock();
         let Some(class) = self.remove(&mut order, uid) else { return };

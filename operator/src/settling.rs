@@ -33,8 +33,8 @@ impl Settling {
     }
 
     /// Until when, at most, a NodeClaim is waited for that will be `Consolidatable` at `time` or
-    /// before; `None` when there is none. One that is due counts for a while: its condition is being
-    /// written.
+    /// before; `None` when there is none. One that is due counts for a while: its condition is
+    /// being written.
     pub(crate) fn settles_until(&self, now: Timestamp, time: Timestamp) -> Option<Timestamp> {
         let claims = self.claims.lock();
         let due = claims.values().filter(|when| **when <= time);
@@ -42,7 +42,8 @@ impl Settling {
         waited_for.max().filter(|until| *until > now)
     }
 
-    /// Ends when a NodeClaim is not expected any more, or at another time, from when this is called.
+    /// Ends when a NodeClaim is not expected any more, or at another time, from when this is
+    /// called.
     pub(crate) fn progress(&self) -> Notified<'_> {
         self.changed.notified()
     }

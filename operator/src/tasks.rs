@@ -110,8 +110,8 @@ impl Tasks {
     ) {
         let span = tracing::info_span!("task", name);
         let own = Task { name, observer: self.observer.clone() };
-        // Boxed, as in [`Self::spawn`]: what is wrapped around a future keeps a place for it in each
-        // layer, and is compiled once for each kind of future.
+        // Boxed, as in [`Self::spawn`]: what is wrapped around a future keeps a place for it in
+        // each layer, and is compiled once for each kind of future.
         let task = own.clone().watch(task.boxed());
         self.set.spawn(
             TASK.scope(own, async move {

@@ -1,7 +1,8 @@
-//! Writes to the Kubernetes API: patches that touch only what they mean, and their results taken into the state at once, so that the next look sees them.
+//! Writes to the Kubernetes API: patches that touch only what they mean, and their results taken
+//! into the state at once, so that the next look sees them.
 //!
-//! Patches of lists (finalizers, taints, conditions) carry the resource version that they were computed from: when somebody was faster the API server
-//! refuses them, and the caller looks again.
+//! Patches of lists (finalizers, taints, conditions) carry the resource version that they were
+//! computed from: when somebody was faster the API server refuses them, and the caller looks again.
 
 pub(crate) mod create;
 mod error;
@@ -65,7 +66,8 @@ impl Writer {
         &self.state
     }
 
-    /// Deletes a NodeClaim, unless it is gone or was made again: then it answers false. Its finalizer keeps it until its machine is gone.
+    /// Deletes a NodeClaim, unless it is gone or was made again: then it answers false. Its
+    /// finalizer keeps it until its machine is gone.
     pub async fn delete_claim(&self, claim: &NodeClaim) -> Result<bool, WriteError> {
         let api: Api<NodeClaim> = Api::all(self.client.clone());
         let name = name(&claim.metadata);
@@ -90,7 +92,8 @@ impl Writer {
         Ok(true)
     }
 
-    /// Patches a NodeClaim's metadata or spec; `body` is merged. `locked` refuses when it has changed since `claim` was read.
+    /// Patches a NodeClaim's metadata or spec; `body` is merged. `locked` refuses when it has
+    /// changed since `claim` was read.
     pub async fn patch_claim(
         &self,
         claim: &NodeClaim,
@@ -100,7 +103,8 @@ impl Writer {
         self.patch(self.all(), "patching", claim, body, locked, false).await
     }
 
-    /// Merges annotations into a NodeClaim of which only its metadata is at hand, because the rest of it may not parse.
+    /// Merges annotations into a NodeClaim of which only its metadata is at hand, because the rest
+    /// of it may not parse.
     pub async fn annotate_claim(
         &self,
         metadata: &ObjectMeta,
@@ -137,7 +141,8 @@ impl Writer {
         .await
     }
 
-    /// Deletes a NodeClaim that is as `claim` was read; refused as a conflict when it has changed since, and done when it is gone.
+    /// Deletes a NodeClaim that is as `claim` was read; refused as a conflict when it has changed
+    /// since, and done when it is gone.
     pub async fn delete_claim_unchanged(&self, claim: &NodeClaim) -> Result<(), WriteError> {
         let api: Api<NodeClaim> = Api::all(self.client.clone());
         let name = name(&claim.metadata);
@@ -177,7 +182,8 @@ impl Writer {
         self.patch(self.all(), "patching", pool, body, false, false).await
     }
 
-    /// Patches a NodePool's status with the fields of `status`. `locked` refuses when it has changed since `pool` was read.
+    /// Patches a NodePool's status with the fields of `status`. `locked` refuses when it has
+    /// changed since `pool` was read.
     pub async fn patch_pool_status(
         &self,
         pool: &NodePool,
@@ -188,7 +194,8 @@ impl Writer {
         self.patch(self.all(), "patching the status of", pool, body, locked, true).await
     }
 
-    /// Patches a NodeOverlay's status; `status` is merged, and refused when the overlay has changed since it was read.
+    /// Patches a NodeOverlay's status; `status` is merged, and refused when the overlay has changed
+    /// since it was read.
     pub async fn patch_overlay_status(
         &self,
         overlay: &NodeOverlay,
@@ -219,8 +226,8 @@ impl Writer {
         self.patch(api, "patching the status of", buffer, body, true, true).await
     }
 
-    /// Patches a Node; `body` is merged, and refused as a conflict when the lists that it replaces have changed since `node` was read. Nothing is sent if it would change
-    /// nothing.
+    /// Patches a Node; `body` is merged, and refused as a conflict when the lists that it replaces
+    /// have changed since `node` was read. Nothing is sent if it would change nothing.
     pub async fn patch_node(&self, node: &Node, body: &Value) -> Result<Node, WriteError> {
         let Some(patched) = self.send_narrow("patching", node, body).await? else {
             return Ok(node.clone());
@@ -248,15 +255,15 @@ impl Writer {
         patched.map(Some).map_err(|source| failed(source).tested())
     }
 
-    /// Merges labels into a Node; those that are `null` are taken away. Unlike lists they are nobody else's, so that it is not refused when the Node has
-    /// changed meanwhile.
+    /// Merges labels into a Node; those that are `null` are taken away. Unlike lists they are
+    /// nobody else's, so that it is not refused when the Node has changed meanwhile.
     pub async fn label_node(&self, node: &Node, labels: Value) -> Result<Node, WriteError> {
         let body = json!({ "metadata": { "labels": labels } });
         self.patch(self.all(), "labelling", node, body, false, false).await
     }
 
-    /// Patches a NodeClass, a kind that the state does not hold: its provider has to take in the answer. `body` is merged, and refused when the NodeClass
-    /// has changed since it was read.
+    /// Patches a NodeClass, a kind that the state does not hold: its provider has to take in the
+    /// answer. `body` is merged, and refused when the NodeClass has changed since it was read.
     pub async fn patch_class<K: Unwatched>(&self, class: &K, body: Value) -> Result<K, WriteError> {
         send(self.all(), "patching", class.meta(), body, true, false).await
     }
@@ -282,7 +289,8 @@ impl Writer {
         }
     }
 
-    /// Deletes a Node, unless it is gone or was made again. Its finalizer keeps it until it is drained.
+    /// Deletes a Node, unless it is gone or was made again. Its finalizer keeps it until it is
+    /// drained.
     pub async fn delete_node(&self, node: &Node) -> Result<(), WriteError> {
         let api: Api<Node> = Api::all(self.client.clone());
         let params = only_uid(node.metadata.uid.clone());
@@ -298,7 +306,8 @@ impl Writer {
     /// Asks a pod to go, as its PodDisruptionBudgets allow.
     pub async fn evict_pod(&self, key: &ObjectKey, uid: &str) -> Result<(), WriteError> {
         let api: Api<KubePod> = Api::namespaced(self.client.clone(), &key.namespace);
-        // Not `Api::evict`: it spells the delete options in a way that the API server does not read, and the precondition would be lost.
+        // Not `Api::evict`: it spells the delete options in a way that the API server does not
+        // read, and the precondition would be lost.
         let eviction = json!({
             "apiVersion": "policy/v1",
             "kind": "Eviction",
@@ -311,7 +320,8 @@ impl Writer {
         evicted.map(drop).map_err(|source| error("evicting", "Pod", &key.to_string(), source))
     }
 
-    /// Gives a pod a deletion cost, or takes back what it was given. Refused as a conflict where somebody else has set one, and when the pod was made again.
+    /// Gives a pod a deletion cost, or takes back what it was given. Refused as a conflict where
+    /// somebody else has set one, and when the pod was made again.
     pub async fn apply_deletion_cost(
         &self,
         key: &ObjectKey,
@@ -329,9 +339,11 @@ impl Writer {
         applied.map(drop).map_err(|source| error(verb, "Pod", &key.to_string(), source))
     }
 
-    /// Nominates a Node for a pod that waits, or takes the nomination back: `from` is what it is nominated to now. Refused as a conflict where somebody else, such as
-    /// a preemption, has changed that, when the pod is bound, and when it was made again. The state hears of it from the watch, as kube-scheduler does: until it has
-    /// the resource version that this answers, it has an older nomination.
+    /// Nominates a Node for a pod that waits, or takes the nomination back: `from` is what it is
+    /// nominated to now. Refused as a conflict where somebody else, such as a preemption, has
+    /// changed that, when the pod is bound, and when it was made again. The state hears of it from
+    /// the watch, as kube-scheduler does: until it has the resource version that this answers, it
+    /// has an older nomination.
     pub async fn nominate(
         &self,
         key: &ObjectKey,
@@ -348,7 +360,8 @@ impl Writer {
             Some(node) => json!({"op": "add", "path": NOMINATED, "value": node}),
             None => json!({"op": "remove", "path": NOMINATED}),
         };
-        // Server-side apply would know whose nomination it is, but costs the API server more than twice as much, a thousand times in a burst.
+        // Server-side apply would know whose nomination it is, but costs the API server more than
+        // twice as much, a thousand times in a burst.
         let patch = json_patch(vec![
             json!({"op": "test", "path": "/metadata/uid", "value": uid}),
             json!({"op": "test", "path": "/spec/nodeName", "value": null}),
@@ -409,7 +422,8 @@ impl Writer {
     }
 }
 
-/// Merges `body` into an object, or into its `status`. `locked` refuses when it has changed since its `metadata` was read.
+/// Merges `body` into an object, or into its `status`. `locked` refuses when it has changed since
+/// its `metadata` was read.
 async fn send<K>(
     api: Api<K>,
     verb: &'static str,
@@ -421,7 +435,8 @@ async fn send<K>(
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
 {
-    // The uid is a precondition too: an object that was made again under the same name is another one.
+    // The uid is a precondition too: an object that was made again under the same name is another
+    // one.
     let mut precondition = json!({ "uid": metadata.uid });
     if locked {
         precondition["resourceVersion"] = json!(metadata.resource_version);

@@ -1,4 +1,5 @@
-//! Manifests as large clusters have them: pods with environment, probes, mounts and a status, about 3 kB each, of 50 shapes.
+//! Manifests as large clusters have them: pods with environment, probes, mounts and a status, about
+//! 3 kB each, of 50 shapes.
 
 use std::fmt::Write as _;
 

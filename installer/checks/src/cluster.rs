@@ -175,7 +175,8 @@ fn active(seen: &Observed) -> Outcome {
     })
 }
 
-/// Versions of Kubernetes (1.x) that this operator is made for: those that upstream's release of the same API lists.
+/// Versions of Kubernetes (1.x) that this operator is made for: those that upstream's release of
+/// the same API lists.
 const KUBERNETES: std::ops::RangeInclusive<u32> = 29..=37;
 
 fn minor(version: &str) -> Option<u32> {

@@ -275,8 +275,8 @@ fn not_pulled(pod: &PodView) -> Option<String> {
     waits.then(|| format!("{}: {}", pod.name, pod.message.as_deref().unwrap_or("no reason given")))
 }
 
-/// Why the default image of a build that no release made can't be used. Nodes may have been given such an image by hand, and where none reports its images nothing
-/// is known.
+/// Why the default image of a build that no release made can't be used. Nodes may have been given
+/// such an image by hand, and where none reports its images nothing is known.
 pub fn placeholder(seen: &Observed) -> Option<String> {
     let nodes = seen.kubernetes.nodes.known().into_iter().flatten();
     let images: Vec<&String> = nodes.flat_map(|node| &node.images).collect();

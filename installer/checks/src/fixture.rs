@@ -33,7 +33,8 @@ fn reaches(seen: &mut Observed, service: &str, outcome: Reach) {
     services.filter(|it| it.service == service).for_each(|it| it.outcome = outcome);
 }
 
-/// Everything is as it should be, and every check applies but those that `irsa` and `isolated` are about.
+/// Everything is as it should be, and every check applies but those that `irsa` and `isolated` are
+/// about.
 pub(crate) fn healthy() -> Observed {
     let subnet = |id: &str, zone: &str| SubnetView {
         id: id.into(),

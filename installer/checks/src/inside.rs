@@ -1,4 +1,5 @@
-//! What pods of the operator's reach, asked from inside one. Only where `--in-cluster` asks for it: a Job is made for it, and removed.
+//! What pods of the operator's reach, asked from inside one. Only where `--in-cluster` asks for it:
+//! a Job is made for it, and removed.
 
 use tenon_installer_core::words::count_are;
 use tenon_state::probe::{Reach, ServiceReach};

@@ -1,4 +1,5 @@
-//! Reads one [`Observed`] value. Every part is read on its own: a denied call makes one part unknown and leaves the others as they are.
+//! Reads one [`Observed`] value. Every part is read on its own: a denied call makes one part
+//! unknown and leaves the others as they are.
 
 use std::path::PathBuf;
 
@@ -45,7 +46,8 @@ pub struct Sources<'a> {
     pub plan: Option<&'a Plan>,
     /// What is in the way of a plan.
     pub conflicts: Vec<String>,
-    /// The file in which calls that deleted something of this installation were written down, if it is known where that would be.
+    /// The file in which calls that deleted something of this installation were written down, if it
+    /// is known where that would be.
     pub audit: Option<PathBuf>,
     /// Proxies that this program was given: for HTTPS, and what goes past it.
     pub proxies: (Option<String>, Option<String>),

@@ -1,6 +1,8 @@
-//! What the checks look at: one value, read once, kept as data so that a support bundle holds it and a test can make it.
+//! What the checks look at: one value, read once, kept as data so that a support bundle holds it
+//! and a test can make it.
 //!
-//! Every part is [`Seen`]: known, or not, with the reason. A check on a part that is not known answers "unknown", never "fine".
+//! Every part is [`Seen`]: known, or not, with the reason. A check on a part that is not known
+//! answers "unknown", never "fine".
 
 use serde::{Deserialize, Serialize};
 
@@ -71,9 +73,11 @@ pub struct Observed {
     pub image: Seen<Option<RegistryView>>,
     /// The interruption queue.
     pub queue: Seen<Option<QueueView>>,
-    /// The key of that queue, whether it is there already or not; none where SQS has keys of its own.
+    /// The key of that queue, whether it is there already or not; none where SQS has keys of its
+    /// own.
     pub queue_key: Seen<Option<KeyView>>,
-    /// When a queue of its name was deleted from this machine, Unix seconds; none if that is not known to have happened.
+    /// When a queue of its name was deleted from this machine, Unix seconds; none if that is not
+    /// known to have happened.
     pub queue_deleted: Seen<Option<i64>>,
     /// The rules that feed it.
     pub rules: Seen<Vec<RuleView>>,

@@ -136,7 +136,8 @@ pub fn judge(seen: &Observed, options: &Options) -> Report {
     Report { schema: SCHEMA, success, counts, categories, first }
 }
 
-/// The first fatal check that failed, else the first warning: what the later ones are about often follows from it.
+/// The first fatal check that failed, else the first warning: what the later ones are about often
+/// follows from it.
 fn first(categories: &[Group]) -> Option<First> {
     let failed = || {
         let lines = categories.iter().flat_map(|group| &group.checks);

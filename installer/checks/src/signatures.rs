@@ -1,4 +1,5 @@
-//! Texts that AWS, Kubernetes and the operator are known to say, and what they mean. Conditions, events and logs are searched for them.
+//! Texts that AWS, Kubernetes and the operator are known to say, and what they mean. Conditions,
+//! events and logs are searched for them.
 
 use tenon_iam_policies::controller::controller_policies;
 use tenon_iam_policies::cover::overlaps;
@@ -223,7 +224,8 @@ pub(crate) struct Denial {
     pub action: String,
     /// On what, if the text says so.
     pub resource: Option<String>,
-    /// The statements of the operator's policies that allow it, as `policy/statement`. Empty: none does, the operator doesn't need it.
+    /// The statements of the operator's policies that allow it, as `policy/statement`. Empty: none
+    /// does, the operator doesn't need it.
     pub statements: Vec<String>,
 }
 
@@ -267,7 +269,8 @@ pub(crate) fn explain_denial(text: &str) -> Option<Denial> {
 
 /// Statements of the operator's policies about an action, by policy and statement id.
 fn statements_for(action: &str, resource: Option<&str>) -> Vec<String> {
-    // Which statement is about an action doesn't depend on the cluster; only ARNs do, and of these just the kind of resource is compared.
+    // Which statement is about an action doesn't depend on the cluster; only ARNs do, and of these
+    // just the kind of resource is compared.
     let scope = Scope {
         partition: Partition::Aws,
         region: "*".to_owned(),

@@ -194,7 +194,8 @@ fn name(object: &Value) -> &str {
     object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Conditions that are not true: which, since when, what the operator says of it, and what is known about that.
+/// Conditions that are not true: which, since when, what the operator says of it, and what is known
+/// about that.
 fn untrue(object: &Value, seen: &Observed) -> Vec<String> {
     let now = Timestamp::from_second(seen.now).unwrap_or_default();
     let tell = |condition: &Untrue| {
@@ -213,7 +214,8 @@ fn untrue(object: &Value, seen: &Observed) -> Vec<String> {
     condition::untrue(object).iter().map(tell).collect()
 }
 
-/// What the operator was denied, where its role allows everything now: what it says is what it found then.
+/// What the operator was denied, where its role allows everything now: what it says is what it
+/// found then.
 fn mended(condition: &Untrue, seen: &Observed) -> Option<&'static str> {
     let is_denial = ["AuthCheckFailed", "UnauthorizedOperation", "AccessDenied", "not authorized"]
         .iter()

@@ -1,6 +1,8 @@
-//! Carries out a plan: every step as soon as the steps before it are done, several at once, each written to the journal first.
+//! Carries out a plan: every step as soon as the steps before it are done, several at once, each
+//! written to the journal first.
 //!
-//! The executor makes no choices; a plan says everything. A step that fails keeps further ones from starting; those that are under way are waited for.
+//! The executor makes no choices; a plan says everything. A step that fails keeps further ones from
+//! starting; those that are under way are waited for.
 
 pub mod adopt;
 pub mod aws_auth;
@@ -130,7 +132,8 @@ pub async fn run(
         match result {
             Ok(()) => {
                 counter.step_done();
-                // The step is done whether or not that can be noted; the next step's note will fail and say so.
+                // The step is done whether or not that can be noted; the next step's note will fail
+                // and say so.
                 let _ = journal.note(&step.id, State::Done).await;
                 progress.done(
                     &format!("{} {}", step.kind, short(&step.resource)),
@@ -171,7 +174,8 @@ fn past(op: Op) -> &'static str {
     }
 }
 
-/// Carries out one step. Each may be repeated; each that meets a thing it thought missing looks whose it is before it touches it.
+/// Carries out one step. Each may be repeated; each that meets a thing it thought missing looks
+/// whose it is before it touches it.
 pub async fn perform(
     context: &Context,
     action: &Action,
@@ -274,7 +278,8 @@ async fn restart(context: &Context, object: &Object) -> Result<(), Failure> {
     Ok(context.cluster.merge(&object.resource, &object.key(), &patch).await?)
 }
 
-/// Applies an object, and waits for what follows from it: a CRD must be served before its objects can be written.
+/// Applies an object, and waits for what follows from it: a CRD must be served before its objects
+/// can be written.
 async fn apply(context: &Context, object: &Object) -> Result<(), Failure> {
     let tries = wait::Tries::seconds(60);
     if label(&object.body, "app.kubernetes.io/managed-by") == Some(helm::MANAGED_BY) {

@@ -1,6 +1,7 @@
 //! What was deleted, when, and by which call: one line of JSON for each, in a file that stays.
 //!
-//! It is written where calls leave the program, so that no call is missed whatever made it. Calls that only read or make something are not in it.
+//! It is written where calls leave the program, so that no call is missed whatever made it. Calls
+//! that only read or make something are not in it.
 
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
@@ -43,7 +44,8 @@ pub struct Entry {
     pub request_id: Option<String>,
 }
 
-/// What was written into a file, oldest first; nothing if there is none. Lines that are no entries, as of a full disk, are left out.
+/// What was written into a file, oldest first; nothing if there is none. Lines that are no entries,
+/// as of a full disk, are left out.
 pub fn read(path: &Path) -> std::io::Result<Vec<Entry>> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()),
@@ -58,7 +60,8 @@ struct Open {
     file: Mutex<File>,
 }
 
-/// The file, once a command that deletes has opened it. Clones share it; until then nothing is written.
+/// The file, once a command that deletes has opened it. Clones share it; until then nothing is
+/// written.
 #[derive(Debug, Clone, Default)]
 pub struct Audit(Arc<OnceLock<Open>>);
 

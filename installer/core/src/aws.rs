@@ -1,4 +1,5 @@
-//! The AWS clients, and one error for all their calls: which action on which resource failed, and what kind of failure it was.
+//! The AWS clients, and one error for all their calls: which action on which resource failed, and
+//! what kind of failure it was.
 
 mod answer;
 pub mod profiles;
@@ -14,7 +15,8 @@ use aws_smithy_types::timeout::TimeoutConfig;
 pub use self::answer::NoAnswer;
 use crate::audit::Audit;
 
-/// No endpoint may keep a call waiting for ever: a network that drops packets does not say so. Every attempt has this long, as the operator's.
+/// No endpoint may keep a call waiting for ever: a network that drops packets does not say so.
+/// Every attempt has this long, as the operator's.
 fn timeouts() -> TimeoutConfig {
     TimeoutConfig::builder()
         .connect_timeout(Duration::from_secs(10))
@@ -269,7 +271,8 @@ mod tests {
         for code in ["InvalidSignatureException", "SignatureDoesNotMatch", "RequestExpired"] {
             assert!(error(Some(code)).is_unknown_caller(), "{code}");
         }
-        // An emulator that doesn't know an action answers 404 without a code: that is no "not found".
+        // An emulator that doesn't know an action answers 404 without a code: that is no "not
+        // found".
         assert!(!error(None).is_not_found());
     }
 

@@ -1,4 +1,5 @@
-//! The one place that asks the system for the time. Nothing here is decided by it: it dates journals, backups and tokens.
+//! The one place that asks the system for the time. Nothing here is decided by it: it dates
+//! journals, backups and tokens.
 
 use jiff::Timestamp;
 

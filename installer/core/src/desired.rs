@@ -1,4 +1,5 @@
-//! What should be there: a pure function of the settings and the facts. No call is made here, and nothing is decided later.
+//! What should be there: a pure function of the settings and the facts. No call is made here, and
+//! nothing is decided later.
 
 mod fit;
 mod interruption;
@@ -154,7 +155,8 @@ pub struct Association {
     pub tags: Tags,
 }
 
-/// The identity provider of IAM for the cluster's issuer. Other service accounts use it, too: made when it is missing, and shared.
+/// The identity provider of IAM for the cluster's issuer. Other service accounts use it, too: made
+/// when it is missing, and shared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Provider {
     /// Its ARN.
@@ -228,7 +230,8 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// The KMS key that encrypts it, and for how many seconds one data key is used; `None` where SQS has a key of its own.
+    /// The KMS key that encrypts it, and for how many seconds one data key is used; `None` where
+    /// SQS has a key of its own.
     pub fn key(&self) -> Option<(&str, u32)> {
         let key = self.attributes.get("KmsMasterKeyId").filter(|key| !key.is_empty())?;
         let reuse = self.attributes.get("KmsDataKeyReusePeriodSeconds")?.parse().ok()?;
@@ -425,7 +428,8 @@ impl Desired {
         objects.iter().filter(move |object| !wanted.contains(&object.key()))
     }
 
-    /// The canary of the operator's Deployment, with our marks. It is there only while the operator's version changes.
+    /// The canary of the operator's Deployment, with our marks. It is there only while the
+    /// operator's version changes.
     pub fn canary(&self) -> Option<Object> {
         let mut canary = canary::of(self.deployment()?);
         canary.stamp(&self.installation.id);

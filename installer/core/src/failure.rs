@@ -1,4 +1,5 @@
-//! A failed call, to AWS, Kubernetes or the journal: what a step fails with. What a user reads of it is decided by the program.
+//! A failed call, to AWS, Kubernetes or the journal: what a step fails with. What a user reads of
+//! it is decided by the program.
 
 use crate::aws::AwsError;
 use crate::journal::JournalError;
@@ -41,7 +42,8 @@ pub enum Failure {
         /// Why.
         why: String,
     },
-    /// Something with this name exists that Tenon did not make; it appeared after the plan was made.
+    /// Something with this name exists that Tenon did not make; it appeared after the plan was
+    /// made.
     #[error("{what} exists and does not belong to this installation")]
     Foreign {
         /// What it is.

@@ -4,7 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What was tried. Whoever names a file that can't be read has called the program wrongly; a file that can't be written is a failure.
+/// What was tried. Whoever names a file that can't be read has called the program wrongly; a file
+/// that can't be written is a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileOperation {
     /// To read it.

@@ -1,7 +1,10 @@
-//! The record of an installation: what was asked for, and which steps were begun and done. Written before each step and after it.
+//! The record of an installation: what was asked for, and which steps were begun and done. Written
+//! before each step and after it.
 //!
-//! It lives in the cluster (ConfigMap `tenon-install` in the operator's namespace) and on this machine, because the cluster may not be writable yet. It is a
-//! record for people and for later commands; what belongs to the installation is known by tags and labels alone, so nothing is lost with it.
+//! It lives in the cluster (ConfigMap `tenon-install` in the operator's namespace) and on this
+//! machine, because the cluster may not be writable yet. It is a record for people and for later
+//! commands; what belongs to the installation is known by tags and labels alone, so nothing is lost
+//! with it.
 
 use std::path::{Path, PathBuf};
 
@@ -36,7 +39,8 @@ pub struct Record {
     /// That command came to its end. Records from before this was noted count as finished.
     #[serde(default = "yes")]
     pub finished: bool,
-    /// The Helm revision that a rollback of it goes back to: for `upgrade` the one it came from, for `rollback` the one it goes to.
+    /// The Helm revision that a rollback of it goes back to: for `upgrade` the one it came from,
+    /// for `rollback` the one it goes to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub back_to: Option<u32>,
     /// Its steps, in the order in which they were begun.
@@ -263,7 +267,8 @@ impl Journal {
         )
     }
 
-    /// Removes the record from the cluster. The one on this machine stays and says that the command came to its end: something of the installation is left.
+    /// Removes the record from the cluster. The one on this machine stays and says that the command
+    /// came to its end: something of the installation is left.
     pub async fn leave_cluster(mut self) -> Result<(), KubeError> {
         self.record.finished = true;
         if let Some(file) = &self.file {

@@ -1,7 +1,9 @@
 //! The Kubernetes side: which objects there should be, and how they are read, written and removed.
 //!
-//! [`operator`] and [`rbac`] build the operator's objects from one [`Values`](crate::settings::values::Values); the Helm chart renders the same ones. [`crds`] and [`defaults`]
-//! add the CRDs and the first NodePool and EC2NodeClass. [`object::Object`] is what all of them become.
+//! [`operator`] and [`rbac`] build the operator's objects from one
+//! [`Values`](crate::settings::values::Values); the Helm chart renders the same ones. [`crds`] and
+//! [`defaults`] add the CRDs and the first NodePool and EC2NodeClass. [`object::Object`] is what
+//! all of them become.
 
 pub mod aws_auth;
 pub mod canary;

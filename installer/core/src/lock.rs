@@ -1,7 +1,10 @@
-//! One installer at a time: a Lease in the cluster for everybody, and a locked file for this machine.
+//! One installer at a time: a Lease in the cluster for everybody, and a locked file for this
+//! machine.
 //!
-//! The Lease is renewed while its holder works, and ends by itself a minute after a holder was killed. The file tells at once that a holder on this machine is
-//! gone: the operating system unlocks it with the process. It holds the token of the Lease, so that the next run knows the Lease for its predecessor's.
+//! The Lease is renewed while its holder works, and ends by itself a minute after a holder was
+//! killed. The file tells at once that a holder on this machine is gone: the operating system
+//! unlocks it with the process. It holds the token of the Lease, so that the next run knows the
+//! Lease for its predecessor's.
 
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -55,7 +58,8 @@ pub enum LockError {
     Held {
         /// Who.
         holder: Holder,
-        /// When it ends by itself unless it is renewed; unknown when the holder is on this machine and has not written the Lease.
+        /// When it ends by itself unless it is renewed; unknown when the holder is on this machine
+        /// and has not written the Lease.
         ends: Option<Timestamp>,
     },
     /// Kubernetes did not let it be taken.

@@ -1,4 +1,5 @@
-//! Names of what the installer makes in AWS: `<prefix>-<cluster>-<suffix>`, cut to the service's limit in a way that stays unique. And names that EKS gives.
+//! Names of what the installer makes in AWS: `<prefix>-<cluster>-<suffix>`, cut to the service's
+//! limit in a way that stays unique. And names that EKS gives.
 
 use sha2::{Digest, Sha256};
 
@@ -18,7 +19,8 @@ pub const AGENT: &str = "eks-pod-identity-agent";
 /// The annotation by which a service account gets a role under IRSA.
 pub const ROLE_ANNOTATION: &str = "eks.amazonaws.com/role-arn";
 
-/// A name of at most `limit` characters: the parts joined by dashes, or, if that is longer, cut and with seven hex digits of the whole name's hash.
+/// A name of at most `limit` characters: the parts joined by dashes, or, if that is longer, cut and
+/// with seven hex digits of the whole name's hash.
 pub fn name(parts: &[&str], limit: usize) -> String {
     let full = parts.iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join("-");
     if full.len() <= limit {

@@ -1,4 +1,5 @@
-//! What is there: first the facts of cluster and caller, then everything that bears a name of ours. Only reads.
+//! What is there: first the facts of cluster and caller, then everything that bears a name of ours.
+//! Only reads.
 
 pub mod ec2;
 pub mod eks;

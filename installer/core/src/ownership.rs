@@ -1,7 +1,9 @@
-//! How the installer recognises what it made: by tags in AWS and by a label in Kubernetes that hold the installation's id.
+//! How the installer recognises what it made: by tags in AWS and by a label in Kubernetes that hold
+//! the installation's id.
 //!
-//! The id is derived from the cluster itself, so that it is known before anything is written, is the same when an interrupted run is repeated, and differs
-//! for a cluster that was deleted and made again under the same name.
+//! The id is derived from the cluster itself, so that it is known before anything is written, is
+//! the same when an interrupted run is repeated, and differs for a cluster that was deleted and
+//! made again under the same name.
 
 use std::collections::BTreeMap;
 
@@ -15,17 +17,20 @@ pub(crate) const MANAGED_BY: &str = "tenon.sh/managed-by";
 pub const CLUSTER: &str = "tenon.sh/cluster";
 /// Tag: which part of the installation it is, such as `node-role`.
 pub(crate) const COMPONENT: &str = "tenon.sh/component";
-/// Tag and annotation: hash of what was asked for, so that a change is seen without comparing everything.
+/// Tag and annotation: hash of what was asked for, so that a change is seen without comparing
+/// everything.
 pub const SPEC_HASH: &str = "tenon.sh/spec-hash";
 /// Tag and annotation: version of the installer that wrote it last.
 pub const VERSION: &str = "tenon.sh/version";
-/// Tag on subnets and security groups whose discovery tag we added; its value is the installation's id.
+/// Tag on subnets and security groups whose discovery tag we added; its value is the installation's
+/// id.
 pub const DISCOVERY_MARK: &str = "tenon.sh/discovery";
 /// The tag by which NodeClasses find subnets and security groups.
 pub const DISCOVERY: &str = "karpenter.sh/discovery";
 /// Annotation of Karpenter's Deployment: how many replicas it had before the Lease was handed over.
 pub const REPLICAS: &str = "tenon.sh/replicas-before";
-/// Tag of what is adopted in AWS, and annotation of Karpenter's Deployment: the id of the installation.
+/// Tag of what is adopted in AWS, and annotation of Karpenter's Deployment: the id of the
+/// installation.
 pub const ADOPTED_BY: &str = "tenon.sh/adopted-by";
 
 /// Tags by key.
@@ -43,7 +48,8 @@ pub struct Installation {
 }
 
 impl Installation {
-    /// The installation in a cluster. `created_at` (Unix seconds) tells clusters of the same name apart.
+    /// The installation in a cluster. `created_at` (Unix seconds) tells clusters of the same name
+    /// apart.
     pub fn new(cluster_arn: &str, created_at: i64, cluster: &str, user_tags: Tags) -> Self {
         Self {
             id: names::hash(&format!("{cluster_arn}@{created_at}"), 8),

@@ -1,4 +1,5 @@
-//! What has to be done: steps with their order, and everything a person should know before saying yes.
+//! What has to be done: steps with their order, and everything a person should know before saying
+//! yes.
 
 mod action;
 pub mod change;
@@ -109,7 +110,8 @@ impl Step {
         self
     }
 
-    /// The paths of what was changed outside and is changed back, with who did that where it is known.
+    /// The paths of what was changed outside and is changed back, with who did that where it is
+    /// known.
     pub fn outside(&self) -> Vec<String> {
         let outside = self.changes.iter().filter_map(|change| match &change.origin {
             Origin::Outside { by } if by.is_empty() => Some(change.path.to_string()),
@@ -231,7 +233,8 @@ impl Plan {
         })
     }
 
-    /// Takes back what was said of changes from outside in AWS: after a run that was interrupted, what differs there may be what it did not come to.
+    /// Takes back what was said of changes from outside in AWS: after a run that was interrupted,
+    /// what differs there may be what it did not come to.
     pub fn blame_interruption(&mut self) {
         let in_aws = self.steps.iter_mut().filter(|step| step.is_in_aws());
         for change in in_aws.flat_map(|step| &mut step.changes) {
@@ -239,7 +242,8 @@ impl Plan {
         }
     }
 
-    /// Whether a step brings something in AWS to what it should be that EC2NodeClasses need to be ready.
+    /// Whether a step brings something in AWS to what it should be that EC2NodeClasses need to be
+    /// ready.
     pub fn mends_for_nodes(&self) -> bool {
         self.steps.iter().any(|step| {
             matches!(

@@ -1,8 +1,11 @@
-//! Runs a kubeconfig's credential plugin (`users[].user.exec`, such as `aws eks get-token`), with a limit on how long it may take.
+//! Runs a kubeconfig's credential plugin (`users[].user.exec`, such as `aws eks get-token`), with a
+//! limit on how long it may take.
 //!
-//! The Kubernetes client would run it itself, on the thread that asks and without a limit: a plugin that waits for a login that never comes would keep every
-//! command waiting for ever, deaf to Ctrl-C. So the client never sees the plugin. Here it is run as a child that ends with whoever waits for it; its token goes into
-//! each request, and is asked for anew before it expires. A client certificate is used for as long as the command runs.
+//! The Kubernetes client would run it itself, on the thread that asks and without a limit: a plugin
+//! that waits for a login that never comes would keep every command waiting for ever, deaf to
+//! Ctrl-C. So the client never sees the plugin. Here it is run as a child that ends with whoever
+//! waits for it; its token goes into each request, and is asked for anew before it expires. A
+//! client certificate is used for as long as the command runs.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -33,7 +36,8 @@ use crate::words::chain;
 /// How long a plugin may take when nobody can answer its questions.
 const UNATTENDED: Duration = Duration::from_secs(30);
 
-/// How long it may take when somebody sits in front of it, who may have to log in or to type a code first.
+/// How long it may take when somebody sits in front of it, who may have to log in or to type a code
+/// first.
 const ATTENDED: Duration = Duration::from_mins(5);
 
 /// When somebody who sits in front of it is told what is being waited for.
@@ -287,7 +291,8 @@ struct Plugin {
     exec: ExecConfig,
     /// Somebody can answer its questions.
     attended: bool,
-    /// Held while the plugin runs: whoever needs a token meanwhile waits for that answer, and the plugin never runs twice at once.
+    /// Held while the plugin runs: whoever needs a token meanwhile waits for that answer, and the
+    /// plugin never runs twice at once.
     state: Mutex<State>,
 }
 
@@ -313,7 +318,8 @@ impl Plugin {
         {
             return Ok(state.credential.token.clone());
         }
-        // Whoever waited while it failed gets that failure: a plugin that hangs is waited for once, not once per call.
+        // Whoever waited while it failed gets that failure: a plugin that hangs is waited for once,
+        // not once per call.
         if let Some((when, error)) = &state.failed
             && *when > asked
         {

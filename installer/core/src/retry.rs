@@ -1,6 +1,8 @@
-//! The one table of what AWS says while something new is not visible everywhere yet, and how long that is worth waiting for.
+//! The one table of what AWS says while something new is not visible everywhere yet, and how long
+//! that is worth waiting for.
 //!
-//! Throttling and broken connections are the SDK's own business; here is only what looks like an error of ours but isn't.
+//! Throttling and broken connections are the SDK's own business; here is only what looks like an
+//! error of ours but isn't.
 
 use std::future::Future;
 use std::time::Duration;
@@ -20,7 +22,8 @@ pub enum Lag {
     RoleInPolicy,
     /// A queue's name, after the queue was deleted.
     QueueDeleted,
-    /// A new role for Fargate's pods, and another profile of the cluster that is being made or removed.
+    /// A new role for Fargate's pods, and another profile of the cluster that is being made or
+    /// removed.
     FargateProfile,
     /// A new rule, for its targets.
     RuleForTargets,
@@ -131,7 +134,8 @@ where
     }
 }
 
-/// Looks until nothing is missing any more or the table's patience is at its end; answers what is missing then.
+/// Looks until nothing is missing any more or the table's patience is at its end; answers what is
+/// missing then.
 ///
 /// # Errors
 /// Of the first look that fails.

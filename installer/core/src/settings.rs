@@ -1,6 +1,8 @@
-//! What was asked for: resolved from flags, environment, the settings file and what can be inferred without calling anything.
+//! What was asked for: resolved from flags, environment, the settings file and what can be inferred
+//! without calling anything.
 //!
-//! Precedence: flag, environment, file, inferred from the kubeconfig, default. All problems are reported at once.
+//! Precedence: flag, environment, file, inferred from the kubeconfig, default. All problems are
+//! reported at once.
 
 pub mod config;
 pub mod document;
@@ -105,7 +107,8 @@ pub enum Defaults {
 }
 
 impl Defaults {
-    /// Whether spot instances may come of these NodePools. A pool that does not say launches on demand only.
+    /// Whether spot instances may come of these NodePools. A pool that does not say launches on
+    /// demand only.
     pub(crate) fn may_use_spot(&self) -> bool {
         match self {
             Self::None => false,
@@ -167,7 +170,8 @@ pub struct Source {
     pub directory: PathBuf,
     /// What it says, without what is wrong in it.
     pub config: Config,
-    /// What is wrong in it. Kept until everything else is checked, so that all problems are reported at once.
+    /// What is wrong in it. Kept until everything else is checked, so that all problems are
+    /// reported at once.
     pub problems: Vec<Problem>,
     /// The cluster may be in a region that this version does not know.
     pub allow_unknown_region: bool,
@@ -250,7 +254,8 @@ impl Settings {
             // Of what the file says nothing is known, so nothing can be missing in it.
             return Err(SettingsError { problems });
         }
-        // What the file says was judged with its lines; what is new here came from a flag or a variable.
+        // What the file says was judged with its lines; what is new here came from a flag or a
+        // variable.
         let judged =
             config.check().into_iter().map(|(path, message)| Problem::of_value(&path, message));
         for problem in judged {
@@ -471,7 +476,8 @@ fn manifest_problem(body: &Value) -> Option<String> {
     text("/metadata/name").is_empty().then(|| format!("a {kind} has no metadata.name"))
 }
 
-/// What the kubeconfig's context says about cluster and region: EKS names contexts and clusters by ARN, eksctl `<user>@<name>.<region>.eksctl.io`.
+/// What the kubeconfig's context says about cluster and region: EKS names contexts and clusters by
+/// ARN, eksctl `<user>@<name>.<region>.eksctl.io`.
 pub(crate) fn infer_from_context(context: &str) -> Inferred {
     if let Some(rest) = context.strip_prefix("arn:") {
         let parts = rest.splitn(5, ':').collect::<Vec<_>>();

@@ -1,4 +1,5 @@
-//! How the cluster is reached: by a kubeconfig when one is given, else by a token made from the AWS credentials, as `aws eks get-token` does.
+//! How the cluster is reached: by a kubeconfig when one is given, else by a token made from the AWS
+//! credentials, as `aws eks get-token` does.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -31,7 +32,8 @@ use crate::words::{chain, root, without_types};
 /// EKS accepts a token for 15 minutes; it is made anew well before.
 const TOKEN_REFRESH: Duration = Duration::from_mins(10);
 
-/// How long the AWS credentials may take that a token is made from: the profile's `credential_process` may wait for something that never comes.
+/// How long the AWS credentials may take that a token is made from: the profile's
+/// `credential_process` may wait for something that never comes.
 const CREDENTIALS: Duration = Duration::from_secs(30);
 
 /// The cluster can't be reached.
@@ -110,7 +112,8 @@ pub fn infer(options: &KubeconfigOptions) -> Inferred {
     context.map(|context| infer_from_context(&context.cluster)).unwrap_or_default()
 }
 
-/// Whether a kubeconfig that is named can be read and has the context. Reads files only, so that a wrong name is found before anything is called.
+/// Whether a kubeconfig that is named can be read and has the context. Reads files only, so that a
+/// wrong name is found before anything is called.
 pub fn check(options: &KubeconfigOptions) -> Result<(), ClientError> {
     if !has_kubeconfig(options) {
         return Ok(());
@@ -238,7 +241,8 @@ async fn own_config(facts: &ClusterFacts, token: &NamedTempFile) -> Result<Confi
     Ok(config.map_err(|error| ClientError::Kubeconfig(chain(&error)))?)
 }
 
-/// The token goes through a file that only the user can read, because the Kubernetes client reads token files anew while it runs.
+/// The token goes through a file that only the user can read, because the Kubernetes client reads
+/// token files anew while it runs.
 async fn token_file(aws: &Aws, facts: &ClusterFacts) -> Result<NamedTempFile, TargetError> {
     let failed = |error: std::io::Error| TargetError::Token(error.to_string());
     let mut file = NamedTempFile::with_prefix("tenon-token-").map_err(failed)?;
@@ -262,7 +266,8 @@ async fn keep_fresh(aws: Aws, facts: ClusterFacts, file: NamedTempFile) {
     }
 }
 
-/// A presigned GetCallerIdentity, signed over the cluster's name: what EKS takes for a bearer token.
+/// A presigned GetCallerIdentity, signed over the cluster's name: what EKS takes for a bearer
+/// token.
 async fn token(aws: &Aws, facts: &ClusterFacts) -> Result<String, TargetError> {
     let provider = aws
         .config

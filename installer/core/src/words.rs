@@ -64,7 +64,8 @@ pub fn without_types(text: &str) -> String {
     plain
 }
 
-/// The candidate that was probably meant: one that differs in at most two letters, and not in most of them.
+/// The candidate that was probably meant: one that differs in at most two letters, and not in most
+/// of them.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let allowed = (name.chars().count() / 3).clamp(1, 2);
     let measured = candidates.into_iter().map(|candidate| (distance(name, candidate), candidate));

@@ -1,4 +1,5 @@
-//! The Helm charts render the same objects as the installer builds: proven with the real `helm template` over many value sets.
+//! The Helm charts render the same objects as the installer builds: proven with the real
+//! `helm template` over many value sets.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -265,7 +266,8 @@ fn a_missing_cluster_name_is_an_error() {
 #[test]
 fn the_crd_chart_has_all_definitions() {
     let mut rendered = template("tenon", "tenon-crds", "kube-system", "{}");
-    // The installer leaves out what is for clusters without AWS, and what may be another autoscaler's.
+    // The installer leaves out what is for clusters without AWS, and what may be another
+    // autoscaler's.
     rendered.retain(|key, _| !key.contains("kwoknodeclasses") && !key.contains("capacitybuffers"));
     assert_same("CRDs", &keyed(crds::objects().into_iter().map(|object| object.body)), &rendered);
     let annotated = template(

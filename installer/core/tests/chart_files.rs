@@ -1,5 +1,6 @@
-//! The charts' `values.schema.json` and `README.md` are made from the types of the values, the charts' default values and `Chart.yaml`; these tests fail when the
-//! files differ. To write them again: `TENON_REWRITE=1 cargo test --workspace --test chart_files`.
+//! The charts' `values.schema.json` and `README.md` are made from the types of the values, the
+//! charts' default values and `Chart.yaml`; these tests fail when the files differ. To write them
+//! again: `TENON_REWRITE=1 cargo test --workspace --test chart_files`.
 
 use std::fmt::Write;
 use std::fs;

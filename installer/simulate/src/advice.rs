@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-/// Why an object is as it is, for programs. Names are part of the format: they are added, never changed.
+/// Why an object is as it is, for programs. Names are part of the format: they are added, never
+/// changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Cause {

@@ -5,7 +5,8 @@ use tenon_state::resources;
 
 const GI: i64 = 1 << 30;
 
-/// `7.8`, `64Gi`, `2`: a quantity that the API accepts, too. What can't be written in three decimals is rounded down.
+/// `7.8`, `64Gi`, `2`: a quantity that the API accepts, too. What can't be written in three
+/// decimals is rounded down.
 pub(super) fn number(resource: &str, amount: i64) -> String {
     if resource == "cpu" {
         return decimal(amount, 1000);

@@ -34,7 +34,8 @@ pub struct Buffer {
     pub reasons: Vec<WhyNot>,
 }
 
-/// Adds the workloads that CapacityBuffers refer to as objects that the state is made of: otherwise only their pods count.
+/// Adds the workloads that CapacityBuffers refer to as objects that the state is made of: otherwise
+/// only their pods count.
 pub(super) fn refer(input: &mut Input) {
     let buffers = input.others.iter().filter_map(|object| match object {
         Object::CapacityBuffer(buffer) => Some(buffer),
@@ -45,7 +46,8 @@ pub(super) fn refer(input: &mut Input) {
     input.others.extend(referred);
 }
 
-/// Adds all workloads as objects that the state is made of: their selectors say which pods are spread together.
+/// Adds all workloads as objects that the state is made of: their selectors say which pods are
+/// spread together.
 pub(super) fn refer_to_all(input: &mut Input) {
     let all: Vec<Object> = input.workloads.iter().filter_map(object).collect();
     input.others.extend(all);

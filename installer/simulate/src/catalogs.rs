@@ -35,7 +35,8 @@ pub(super) struct Given {
 }
 
 impl Given {
-    /// Reads the files that `--catalog` names. Of types with one name, and of reservations with one id, the last counts.
+    /// Reads the files that `--catalog` names. Of types with one name, and of reservations with one
+    /// id, the last counts.
     pub(super) fn read(args: &CatalogOptions) -> Result<Self, SimulateError> {
         let mut given = Self::default();
         let mut listed: BTreeMap<String, InstanceType> = BTreeMap::new();
@@ -160,7 +161,8 @@ impl Catalogs {
             catalog::generate()
         });
         if on_ec2 {
-            // Labels of both providers are well-known then, and what a type does not define would pass for anything.
+            // Labels of both providers are well-known then, and what a type does not define would
+            // pass for anything.
             catalog::define_ec2_labels(&mut types);
         }
         types

@@ -1,4 +1,5 @@
-//! Why a NodePool is nothing for a pod, and what to do about it: from the planner's reason, the objects, and what was observed.
+//! Why a NodePool is nothing for a pod, and what to do about it: from the planner's reason, the
+//! objects, and what was observed.
 
 mod labels;
 mod limits;

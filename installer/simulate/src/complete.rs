@@ -1,4 +1,5 @@
-//! What the API server and the controllers would have filled in, so that manifests as people write them can be planned on.
+//! What the API server and the controllers would have filled in, so that manifests as people write
+//! them can be planned on.
 //!
 //! Objects that were read from a cluster have all of it, and stay as they are.
 
@@ -19,7 +20,8 @@ use super::input::{Input, PriorityClass};
 
 const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 
-/// Fills in names, namespaces, uids, times, priorities, and the pods of workloads. Where pods are spread by default the selectors of all workloads count.
+/// Fills in names, namespaces, uids, times, priorities, and the pods of workloads. Where pods are
+/// spread by default the selectors of all workloads count.
 pub(super) fn complete(input: &mut Input, rules: &LabelRules, now: Timestamp, is_spread: bool) {
     identify(input, now);
     keep_last(input);
@@ -48,7 +50,8 @@ pub(super) fn complete(input: &mut Input, rules: &LabelRules, now: Timestamp, is
     }
     storage_class(&mut input.others);
     for budget in &mut input.budgets {
-        // The status of one that was read from a cluster is the disruption controller's, which knows more.
+        // The status of one that was read from a cluster is the disruption controller's, which
+        // knows more.
         if budget.metadata.resource_version.is_none() {
             budget.status.disruptions_allowed = allowed(budget, &input.pods);
         }
@@ -187,7 +190,8 @@ impl<'a> Priorities<'a> {
     }
 }
 
-/// A pod without a node that no scheduler has looked at is taken as refused: whether it fits on a node that is there, the planner finds out by itself.
+/// A pod without a node that no scheduler has looked at is taken as refused: whether it fits on a
+/// node that is there, the planner finds out by itself.
 fn refuse_if_pending(pod: &mut wire::Pod) {
     let status = &mut pod.status;
     let unscheduled = pod.spec.node_name.as_deref().unwrap_or_default().is_empty();
@@ -242,7 +246,8 @@ fn node_pool(pool: &mut NodePool, rules: &LabelRules, now: Timestamp) {
     });
 }
 
-/// A NodeClaim that nobody has looked at could be consolidated since it exists, if its NodePool allows that at all.
+/// A NodeClaim that nobody has looked at could be consolidated since it exists, if its NodePool
+/// allows that at all.
 fn node_claim(claim: &mut NodeClaim, pools: &[NodePool]) {
     let Some(created) = claim.metadata.creation_timestamp.as_ref().map(|time| time.0) else {
         return;

@@ -110,7 +110,8 @@ struct Header {
     kind: String,
 }
 
-/// A list that could not be cut by its lines. Its items are taken one by one all the same, so that errors name them.
+/// A list that could not be cut by its lines. Its items are taken one by one all the same, so that
+/// errors name them.
 fn list(document: &Document<'_>, header: (&str, &str)) -> Result<Vec<Read>, Problem> {
     let mut list: Value = value(document)?;
     let Some(Value::Array(items)) = list.get_mut("items").map(Value::take) else {
@@ -131,7 +132,8 @@ fn list(document: &Document<'_>, header: (&str, &str)) -> Result<Vec<Read>, Prob
     Ok(read)
 }
 
-/// The document as a value of a type; on failure it is read again, slowly, to say what is wrong where.
+/// The document as a value of a type; on failure it is read again, slowly, to say what is wrong
+/// where.
 fn parse<T: DeserializeOwned>(document: &Document<'_>, kind: &str) -> Result<T, Problem> {
     let fast = match document.notation {
         Notation::Json => serde_json::from_str(document.text).ok(),

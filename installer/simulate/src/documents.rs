@@ -1,7 +1,7 @@
 //! Files cut into documents: pieces that can be parsed on their own, and so side by side.
 //!
-//! A list of 20,000 pods is one YAML document of 60 MB. Cut at its items it is 20,000 small ones. Cutting looks at lines and brackets only; what a piece
-//! says is decided by the parsers.
+//! A list of 20,000 pods is one YAML document of 60 MB. Cut at its items it is 20,000 small ones.
+//! Cutting looks at lines and brackets only; what a piece says is decided by the parsers.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -18,7 +18,8 @@ pub(super) struct Document<'a> {
     pub(super) number: usize,
     /// Which item of the list that the document is, from 0.
     pub(super) item: Option<usize>,
-    /// `apiVersion` and `kind` of that list, as far as they can be told: the items of a PodList need not say that they are Pods.
+    /// `apiVersion` and `kind` of that list, as far as they can be told: the items of a PodList
+    /// need not say that they are Pods.
     pub(super) list: Option<Header<'a>>,
     /// The line that it starts on, from 1.
     pub(super) line: usize,
@@ -217,7 +218,8 @@ fn cut_json<'a>(file: &'a Path, text: &'a str, documents: &mut Vec<Document<'a>>
     }
 }
 
-/// Where the array `items` of an object opens that is a Kubernetes list, and what the list says it is.
+/// Where the array `items` of an object opens that is a Kubernetes list, and what the list says it
+/// is.
 fn items_of(object: &str) -> Option<(usize, Option<Header<'_>>)> {
     let mut api_version = None;
     let mut kind = None;

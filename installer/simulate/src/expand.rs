@@ -1,7 +1,8 @@
 //! Pods of what makes pods: as many as are wanted and not there yet.
 //!
-//! A saved cluster has a Deployment, its ReplicaSets and their pods; a chart has the Deployment only. So each pod that is there counts for the workload at
-//! the root of its owners, and only the rest is made up.
+//! A saved cluster has a Deployment, its ReplicaSets and their pods; a chart has the Deployment
+//! only. So each pod that is there counts for the workload at the root of its owners, and only the
+//! rest is made up.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -260,7 +261,8 @@ fn owner(metadata: &ObjectMeta, known: &BTreeMap<Key, Option<Key>>) -> Option<Ke
     if known.contains_key(&key) {
         return Some(key);
     }
-    // Pods and Deployments without the ReplicaSets between them: a ReplicaSet is called after its Deployment and the hash of its template.
+    // Pods and Deployments without the ReplicaSets between them: a ReplicaSet is called after its
+    // Deployment and the hash of its template.
     let hash = metadata.labels.as_ref()?.get("pod-template-hash")?;
     let deployment = key.2.strip_suffix(hash.as_str())?.strip_suffix('-')?;
     let key = (WorkloadKind::Deployment, key.1, deployment.to_owned());

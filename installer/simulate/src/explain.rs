@@ -1,4 +1,5 @@
-//! The planner's reasons for one object, and what to do. The format is described in `docs/src/reference/simulate.md`.
+//! The planner's reasons for one object, and what to do. The format is described in
+//! `docs/src/reference/simulate.md`.
 
 mod node;
 mod node_pool;

@@ -1,4 +1,5 @@
-//! What `tenon status` shows of a cluster: nodes by NodePool with their price and use, pending pods by reason, and disruptions.
+//! What `tenon status` shows of a cluster: nodes by NodePool with their price and use, pending pods
+//! by reason, and disruptions.
 
 mod pending;
 mod text;

@@ -1,4 +1,5 @@
-//! How many instance types of a NodePool are left for a pod after each of the things that exclude some: where the number falls to 0 is what to look at.
+//! How many instance types of a NodePool are left for a pod after each of the things that exclude
+//! some: where the number falls to 0 is what to look at.
 
 use serde::Serialize;
 use tenon_crds::labels;
@@ -29,7 +30,8 @@ pub(super) struct Funnel {
     within_limits: usize,
     /// Of these, with an offering that can be had now.
     pub(super) available: usize,
-    /// None if a rule about more than the type excludes the pod: topology, devices, `minValues`, reservations, its specification.
+    /// None if a rule about more than the type excludes the pod: topology, devices, `minValues`,
+    /// reservations, its specification.
     schedulable: usize,
     /// What the last step is about.
     #[serde(skip)]
@@ -64,7 +66,8 @@ impl Stage {
 }
 
 impl Funnel {
-    /// For a pod of this shape, which the planner excludes for a reason; `None` when nothing is known about what the pool could launch.
+    /// For a pod of this shape, which the planner excludes for a reason; `None` when nothing is
+    /// known about what the pool could launch.
     pub(super) fn new(
         snapshot: &Snapshot,
         pool: &NodePool,
@@ -89,7 +92,8 @@ impl Funnel {
         let available = large.iter().filter(|kind| {
             alternatives.iter().any(|term| has(kind, term) && offered(kind, &own, term))
         });
-        // The planner knows of daemons, of the NodePool's own labels and of other pods: its reason counts.
+        // The planner knows of daemons, of the NodePool's own labels and of other pods: its reason
+        // counts.
         let at = Stage::of(why);
         let count = |stage: Stage, n: usize| if stage >= at { 0 } else { n };
         let available = available.count();

@@ -1,7 +1,9 @@
-//! What the operator would do, without doing it: the same way from objects to a Snapshot, the same planner, and the plan as a report.
+//! What the operator would do, without doing it: the same way from objects to a Snapshot, the same
+//! planner, and the plan as a report.
 //!
-//! Objects come from files, from a running cluster, or both ([`read()`]); what the API server and the controllers would have filled in is filled in; the
-//! planner plans; [`Outcome`] is the answer. Nothing is ever written to a cluster, and nothing is printed.
+//! Objects come from files, from a running cluster, or both ([`read()`]); what the API server and
+//! the controllers would have filled in is filled in; the planner plans; [`Outcome`] is the answer.
+//! Nothing is ever written to a cluster, and nothing is printed.
 
 mod advice;
 mod amounts;
@@ -56,7 +58,8 @@ use self::words::counted;
 /// For how long the operator expects pods on a machine that it planned them onto.
 const NOMINATION: SignedDuration = SignedDuration::from_secs(20);
 
-/// What a lower bound of the price may cost: about 0.3 s, enough for the full bound of 12 shapes and for a good one of 350, with a thousand instance types.
+/// What a lower bound of the price may cost: about 0.3 s, enough for the full bound of 12 shapes
+/// and for a good one of 350, with a thousand instance types.
 const BOUND_STEPS: u64 = 36_000_000;
 
 /// The planner's input, and what is known of where it came from.
@@ -70,7 +73,8 @@ pub struct Simulation {
     options: Options,
 }
 
-/// Reads what there is to read: files, a cluster, or both. `note` is told of what was read as it goes.
+/// Reads what there is to read: files, a cluster, or both. `note` is told of what was read as it
+/// goes.
 pub async fn read(
     options: Options,
     client: Option<&Client>,
@@ -212,7 +216,8 @@ struct Asked {
     bound: bool,
 }
 
-/// Plans as the operator's two loops would, one after the other: nodes on which pending pods are expected are not disrupted.
+/// Plans as the operator's two loops would, one after the other: nodes on which pending pods are
+/// expected are not disrupted.
 fn plan(snapshot: &mut Snapshot, policy: &Policy, asked: Asked) -> Plans {
     let Asked { loops, now, seed, bound } = asked;
     let mut plans = Plans::default();
@@ -239,7 +244,8 @@ fn plan(snapshot: &mut Snapshot, policy: &Policy, asked: Asked) -> Plans {
     plans
 }
 
-/// The snapshot with those pending pods only that the plan has places for: the others cost nothing, so they don't belong into a bound of the price.
+/// The snapshot with those pending pods only that the plan has places for: the others cost nothing,
+/// so they don't belong into a bound of the price.
 fn served_by(plan: &Plan, snapshot: &Snapshot) -> Snapshot {
     let mut served = snapshot.clone();
     let waiting: BTreeSet<(&str, &str)> =

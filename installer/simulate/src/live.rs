@@ -13,7 +13,8 @@ use super::error::SimulateError;
 use super::input::{Input, PriorityClass, Read};
 use super::options::{Kind, Options, Subject};
 
-/// Objects per request: enough to make few requests, few enough for the API server to answer at once.
+/// Objects per request: enough to make few requests, few enough for the API server to answer at
+/// once.
 const PAGE: u32 = 1000;
 
 /// How many pages of Events are read at most: what they say is helpful, not necessary.
@@ -69,10 +70,12 @@ async fn some_events(
     Ok(events)
 }
 
-/// Lists everything that plans depend on. Deployments and the like are left out: a running cluster has their pods.
+/// Lists everything that plans depend on. Deployments and the like are left out: a running cluster
+/// has their pods.
 pub(super) async fn read(client: &Client, options: &Options) -> Result<Input, SimulateError> {
     let mut input = Input::default();
-    // All at once: each list waits for the API server, and that of pods for longer than all others together.
+    // All at once: each list waits for the API server, and that of pods for longer than all others
+    // together.
     let planned = async {
         futures::try_join!(
             objects::<NodePool>(client),
@@ -186,7 +189,8 @@ async fn objects<K: Watched>(client: &Client) -> Result<Vec<Read>, SimulateError
     Ok(listed.into_iter().map(|object| Read::Object(object.into_object())).collect())
 }
 
-/// All objects of a kind; none if the API server does not know the kind. One that does not parse is left out, as the operator leaves it out.
+/// All objects of a kind; none if the API server does not know the kind. One that does not parse is
+/// left out, as the operator leaves it out.
 async fn list<K>(client: &Client) -> Result<Vec<K>, SimulateError>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,

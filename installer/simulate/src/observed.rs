@@ -1,4 +1,5 @@
-//! What the input says about objects beyond the planner's Snapshot: scheduling gates, conditions, events. Only explanations use it.
+//! What the input says about objects beyond the planner's Snapshot: scheduling gates, conditions,
+//! events. Only explanations use it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -179,7 +180,8 @@ impl Observed {
         Some(Removal { reason, since: step.0, step: step.1 })
     }
 
-    /// What the operator reports about nodes that it would disrupt but must not, the latest of each Node or NodeClaim.
+    /// What the operator reports about nodes that it would disrupt but must not, the latest of each
+    /// Node or NodeClaim.
     pub(super) fn blocked(&self) -> impl Iterator<Item = (&str, String)> {
         let blocked = self.events.iter().filter(|event| event.reason == "DisruptionBlocked");
         let of_nodes = blocked.filter(|event| matches!(&*event.kind, "Node" | "NodeClaim"));
@@ -276,7 +278,8 @@ impl From<&v1::Event> for Event {
     }
 }
 
-/// A message of another program on one line, without control characters, which a terminal would obey.
+/// A message of another program on one line, without control characters, which a terminal would
+/// obey.
 pub(super) fn line(message: &str) -> String {
     let printable: String = message.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let words: Vec<&str> = printable.split_whitespace().collect();

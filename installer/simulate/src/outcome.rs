@@ -77,12 +77,14 @@ pub struct Launch {
     pub buffer_pods: usize,
 }
 
-/// What a launch may come to cost, depending on which of its types and zones it is given. US dollars per hour.
+/// What a launch may come to cost, depending on which of its types and zones it is given. US
+/// dollars per hour.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct PriceRange {
     /// Of the cheapest offering.
     pub cheapest: f64,
-    /// Spot is chosen by capacity, too, so there it is the mean over the types, each where it is cheapest; else it is the cheapest.
+    /// Spot is chosen by capacity, too, so there it is the mean over the types, each where it is
+    /// cheapest; else it is the cheapest.
     pub expected: f64,
     /// Of the dearest offering.
     pub dearest: f64,

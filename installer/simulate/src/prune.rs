@@ -1,12 +1,15 @@
 //! Leaves out of YAML what the planner never looks at.
 //!
-//! Environment variables, probes, mounts and the status of containers are most of a pod's text and nothing of its shape. Parsing YAML is slow (tens of
-//! megabytes per second), and skipping lines is fast, so these subtrees are cut out before the parser sees them. Only whole values in block style of keys
-//! that no type here reads are cut; a text that does not parse afterwards is parsed again as it was.
+//! Environment variables, probes, mounts and the status of containers are most of a pod's text and
+//! nothing of its shape. Parsing YAML is slow (tens of megabytes per second), and skipping lines is
+//! fast, so these subtrees are cut out before the parser sees them. Only whole values in block
+//! style of keys that no type here reads are cut; a text that does not parse afterwards is parsed
+//! again as it was.
 
 use super::documents::indent;
 
-/// Keys whose values are never read, wherever they stand. None of them can be a label with a value in block style: labels are scalars.
+/// Keys whose values are never read, wherever they stand. None of them can be a label with a value
+/// in block style: labels are scalars.
 const UNREAD: &[&str] = &[
     "addresses",
     "args",

@@ -1,4 +1,5 @@
-//! The planner's reasons for a NodePool that is nothing for a pod, as sentences. Events say the same in Karpenter's words ([`tenon_state::explain`]).
+//! The planner's reasons for a NodePool that is nothing for a pod, as sentences. Events say the
+//! same in Karpenter's words ([`tenon_state::explain`]).
 
 use tenon_planner::plan::Exclusion;
 use tenon_state::explain;

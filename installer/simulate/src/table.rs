@@ -82,7 +82,8 @@ fn launches(launches: &[Launch]) -> Option<String> {
     Some(format!("{title}\n{}", columns(&rows, "  ")))
 }
 
-/// What launches may come to cost together, where it is not certain that they get the cheapest offerings.
+/// What launches may come to cost together, where it is not certain that they get the cheapest
+/// offerings.
 fn uncertainty(launches: &[Launch]) -> String {
     let sum = |of: fn(PriceRange) -> f64| -> f64 {
         let each = |launch: &Launch| launch.price_range_per_hour.map_or(launch.price_per_hour, of);

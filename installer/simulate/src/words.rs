@@ -5,7 +5,8 @@ use tenon_state::explain;
 
 use super::parts::PodName;
 
-/// Why a node stays. Events leave out what is not worth one; somebody who asks gets an answer always.
+/// Why a node stays. Events leave out what is not worth one; somebody who asks gets an answer
+/// always.
 pub(super) fn stay(reason: &StayReason) -> String {
     match reason {
         StayReason::NotManaged => "its NodePool does not exist".to_owned(),

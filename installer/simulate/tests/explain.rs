@@ -1,4 +1,5 @@
-//! `tenon explain` by causes: the whole text, and what it advises. Each fixture begins with the command that it is for.
+//! `tenon explain` by causes: the whole text, and what it advises. Each fixture begins with the
+//! command that it is for.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

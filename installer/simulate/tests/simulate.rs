@@ -1,4 +1,5 @@
-//! Manifests in, a report as data out. Nothing here needs a cluster or the program; what users see of it is tested where the commands are.
+//! Manifests in, a report as data out. Nothing here needs a cluster or the program; what users see
+//! of it is tested where the commands are.
 
 use std::path::{Path, PathBuf};
 
@@ -234,7 +235,8 @@ fn types_of_a_file_have_the_labels_and_the_room_of_ec2s() {
     bench.write("types.json", &serde_json::to_string(&types).expect("JSON"));
     let nitro = "      requirements:\n      - {key: karpenter.k8s.aws/instance-hypervisor, operator: In, values: [nitro]}\n";
     bench.write("ec2.yaml", &(ec2_pool().replacen("      requirements:\n", nitro, 1) + EC2_CLASS));
-    // What a node of the type has for pods is less than the file's 8 GiB; the smaller of these two pods fits beside the daemon, the larger nowhere.
+    // What a node of the type has for pods is less than the file's 8 GiB; the smaller of these two
+    // pods fits beside the daemon, the larger nowhere.
     bench.write(
         "pods.yaml",
         "apiVersion: v1\nkind: Pod\nmetadata: {name: fits}\nspec: {containers: [{resources: {requests: {cpu: 100m, memory: 6900Mi}}}]}\n---\n\

@@ -1,4 +1,5 @@
-//! Whether both operators can stand beside each other with one of them at work: looked at before anything is changed, on the way there and on the way back.
+//! Whether both operators can stand beside each other with one of them at work: looked at before
+//! anything is changed, on the way there and on the way back.
 
 use serde_json::Value;
 use tenon_installer_core::desired::Desired;

@@ -20,7 +20,8 @@ use tenon_installer_core::ownership::{ADOPTED_BY, INSTALL_ID, REPLICAS};
 use super::host_ports;
 use super::options::{Options, Sources};
 
-/// Which tool made Karpenter's roles and queue. Only a name for people: what is adopted does not depend on it.
+/// Which tool made Karpenter's roles and queue. Only a name for people: what is adopted does not
+/// depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layout {
     /// The template of Karpenter's documentation.
@@ -181,7 +182,8 @@ pub(crate) struct Found {
     pub queue: Option<(String, QueueState)>,
     /// Rules that feed the queue.
     pub rules: BTreeMap<String, RuleState>,
-    /// Ports of nodes that pods use, where Karpenter's pods are on the nodes' network. Tenon's own are left out.
+    /// Ports of nodes that pods use, where Karpenter's pods are on the nodes' network. Tenon's own
+    /// are left out.
     pub host_ports: BTreeSet<u16>,
 }
 

@@ -1,4 +1,5 @@
-//! What Karpenter's container is told: its environment, what ConfigMaps and Secrets add to it, and its flags, which win over variables.
+//! What Karpenter's container is told: its environment, what ConfigMaps and Secrets add to it, and
+//! its flags, which win over variables.
 //!
 //! The value of a Secret decides like any other, but it is neither shown nor recorded.
 
@@ -86,7 +87,8 @@ impl Given {
     }
 }
 
-/// The contents of ConfigMaps and Secrets by kind and name. Has no debug form, because it holds secrets.
+/// The contents of ConfigMaps and Secrets by kind and name. Has no debug form, because it holds
+/// secrets.
 #[derive(Default)]
 pub(crate) struct Sources {
     contents: BTreeMap<(Kind, String), BTreeMap<String, String>>,
@@ -103,7 +105,8 @@ impl Sources {
         self.contents.get(&(kind, name.to_owned()))
     }
 
-    /// Reads everything that a container of this namespace names. What does not exist holds nothing.
+    /// Reads everything that a container of this namespace names. What does not exist holds
+    /// nothing.
     ///
     /// # Errors
     /// What the caller may not read: an option that decides who leads may be in it.
@@ -177,7 +180,8 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// What a container is told in the end: later variables win over earlier ones and over `envFrom`, flags over all of them.
+    /// What a container is told in the end: later variables win over earlier ones and over
+    /// `envFrom`, flags over all of them.
     pub(crate) fn of(container: &Value, sources: &Sources) -> Self {
         let mut options = Self::default();
         for entry in list(container, "envFrom") {
@@ -248,7 +252,8 @@ impl Options {
         self.put(variable, value, secret.unwrap_or(Origin::Variable));
     }
 
-    /// `$(NAME)` replaced as Kubernetes does it, and the Secret whose value got into it. What is not known stays as it is.
+    /// `$(NAME)` replaced as Kubernetes does it, and the Secret whose value got into it. What is
+    /// not known stays as it is.
     fn expanded(&self, text: &str) -> (String, Option<Origin>) {
         let mut out = String::new();
         let mut secret = None;
@@ -276,7 +281,8 @@ impl Options {
         (out, secret)
     }
 
-    /// Flags as Go's programs read them: one or two dashes, the value after `=` or in the next argument, until something else comes.
+    /// Flags as Go's programs read them: one or two dashes, the value after `=` or in the next
+    /// argument, until something else comes.
     fn take_flags(&mut self, container: &Value) {
         let texts = |key: &str| list(container, key).filter_map(Value::as_str);
         let arguments = texts("command").skip(1).chain(texts("args"));

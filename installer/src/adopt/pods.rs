@@ -1,5 +1,6 @@
-//! What of Karpenter's pods Tenon's pods get as well: where they run, what they may use, what else they are given. Every field of the pod is carried over into a
-//! value of the chart, or is nobody's loss, or is told; a field that nobody thought of is told.
+//! What of Karpenter's pods Tenon's pods get as well: where they run, what they may use, what else
+//! they are given. Every field of the pod is carried over into a value of the chart, or is nobody's
+//! loss, or is told; a field that nobody thought of is told.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,8 @@ use super::carried::{Carried, put};
 use super::variables::{is_option, keeps_reference};
 use super::{Found, NAME, ports};
 
-/// Fields of a pod that the chart has a value for. What Karpenter's pods have none of stays as the chart has it.
+/// Fields of a pod that the chart has a value for. What Karpenter's pods have none of stays as the
+/// chart has it.
 const POD: [(&str, &str); 11] = [
     ("nodeSelector", "/nodeSelector"),
     ("tolerations", "/tolerations"),
@@ -27,7 +29,8 @@ const POD: [(&str, &str); 11] = [
     ("securityContext", "/podSecurityContext"),
 ];
 
-/// Fields of a pod that are seen to elsewhere, or say nothing with this value (anything, if there is none).
+/// Fields of a pod that are seen to elsewhere, or say nothing with this value (anything, if there
+/// is none).
 const POD_SETTLED: [(&str, Option<Value>); 10] = [
     ("affinity", None),
     ("topologySpreadConstraints", None),
@@ -115,8 +118,8 @@ pub(super) fn carry(found: &Found, carried: &mut Carried) {
     tell_rest(found, pod, carried);
 }
 
-/// What a values file has to say so that exactly this comes of a default: maps are merged, so what the default has beyond it is taken away by `null`. Nothing if
-/// it is the default.
+/// What a values file has to say so that exactly this comes of a default: maps are merged, so what
+/// the default has beyond it is taken away by `null`. Nothing if it is the default.
 fn exact(wanted: &Value, default: &Value) -> Option<Value> {
     match (wanted, default) {
         _ if wanted == default => None,
@@ -133,7 +136,8 @@ fn exact(wanted: &Value, default: &Value) -> Option<Value> {
     }
 }
 
-/// Labels and annotations of the pods, but those that Karpenter's own objects find its pods by: Tenon's would be taken for Karpenter's.
+/// Labels and annotations of the pods, but those that Karpenter's own objects find its pods by:
+/// Tenon's would be taken for Karpenter's.
 fn metadata(found: &Found, template: &Value, carried: &mut Carried) {
     let selector = strings(&found.operator.live.body["spec"]["selector"]["matchLabels"]);
     let mut labels = strings(&template["metadata"]["labels"]);
@@ -170,7 +174,8 @@ fn placement(found: &Found, pod: &Value, defaults: &Value, carried: &mut Carried
             |selector| term["labelSelector"].is_object() && selects(&selector, &ours(app)),
         )
     });
-    // Selectors can't be changed later, so a Deployment that is there already keeps the name that it has.
+    // Selectors can't be changed later, so a Deployment that is there already keeps the name that
+    // it has.
     if keeps_us_away && found.operator.adopted_by.is_none() {
         app = NAME;
         carried.values["nameOverride"] = NAME.into();
@@ -352,7 +357,8 @@ fn security(found: &Found, carried: &mut Carried) {
     }
 }
 
-/// When probes are made and what it takes to believe them. Where they are made is the chart's. What the API server fills in says nothing.
+/// When probes are made and what it takes to believe them. Where they are made is the chart's. What
+/// the API server fills in says nothing.
 fn probes(found: &Found, defaults: &Value, carried: &mut Carried) {
     const FIELDS: [(&str, i64); 5] = [
         ("initialDelaySeconds", 0),
@@ -429,8 +435,8 @@ fn tell_rest(found: &Found, pod: &Value, carried: &mut Carried) {
     }
 }
 
-/// Adds to given lists what is carried over and they say nothing about: a values file replaces whole lists, and who gives one variable does not mean to lose the
-/// proxy.
+/// Adds to given lists what is carried over and they say nothing about: a values file replaces
+/// whole lists, and who gives one variable does not mean to lose the proxy.
 pub(super) fn join_lists(carried: &Value, given: &mut Value) {
     for (pointer, key) in [
         ("/controller/env", "name"),

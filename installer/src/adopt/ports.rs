@@ -1,5 +1,6 @@
-//! Which ports Tenon's pods use. Where Karpenter's pods are on the network of their nodes, both operators' pods stand beside each other on the same nodes for a
-//! while, and a port of a node belongs to one of them.
+//! Which ports Tenon's pods use. Where Karpenter's pods are on the network of their nodes, both
+//! operators' pods stand beside each other on the same nodes for a while, and a port of a node
+//! belongs to one of them.
 
 use tenon_installer_core::settings::values::Values;
 

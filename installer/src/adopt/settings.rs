@@ -1,5 +1,6 @@
-//! The settings that follow from what Karpenter uses: its role, its nodes' role, its queue and its options, all of them used and never changed; and what of it
-//! can't be carried over, with what to do about that.
+//! The settings that follow from what Karpenter uses: its role, its nodes' role, its queue and its
+//! options, all of them used and never changed; and what of it can't be carried over, with what to
+//! do about that.
 
 use serde_json::{Value, json};
 use tenon_installer_core::settings::config::{

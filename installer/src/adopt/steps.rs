@@ -1,4 +1,5 @@
-//! The steps of an adoption, there and back. Pure: what is done already needs no step, so a run that was killed is run again.
+//! The steps of an adoption, there and back. Pure: what is done already needs no step, so a run
+//! that was killed is run again.
 
 use serde_json::json;
 use tenon_iam_policies::Document;
@@ -136,7 +137,8 @@ fn leader(lease: Place, deployment: &Object, after: &str, seconds: u64) -> Step 
         .needs(&["get"], &format!("Lease {resource}"))
 }
 
-/// How many replicas Karpenter gets. What is there may be what is wanted already, and the step still waits for its pods.
+/// How many replicas Karpenter gets. What is there may be what is wanted already, and the step
+/// still waits for its pods.
 fn replicas(before: i64, after: i64) -> Vec<Change> {
     let of = |n: i64| json!({"spec": {"replicas": n}});
     changes(&of(before), &of(after))
@@ -195,8 +197,8 @@ pub(crate) fn undo(found: &Found, desired: &Desired, world: &World, seconds: u64
     if let Some(deployment) = deployments.first() {
         last = step_id(deployment);
     }
-    // Also when our Deployment went in a run that was killed: nobody has looked since. Without replicas there is nobody who could lead, and without a Lease
-    // nothing that could be looked at.
+    // Also when our Deployment went in a run that was killed: nobody has looked since. Without
+    // replicas there is nobody who could lead, and without a Lease nothing that could be looked at.
     if adopted && operator.replicas > 0 && !operator.is_without_lease() {
         steps.push(leader(operator.lease(), &operator.live, &last, seconds));
         LEADER.clone_into(&mut last);
@@ -271,8 +273,8 @@ fn forget(found: &Found, replicas: Option<i64>) -> Step {
         .needs(&["patch"], &key.to_string())
 }
 
-/// What takes an installation's marks off in an uninstall. Karpenter's Deployment gets its replicas back; nobody waits for its pods, because nothing hangs on
-/// them any more.
+/// What takes an installation's marks off in an uninstall. Karpenter's Deployment gets its replicas
+/// back; nobody waits for its pods, because nothing hangs on them any more.
 pub(crate) fn leave(found: &Found, install_id: &str) -> Vec<Step> {
     let operator = &found.operator;
     if operator.adopted_by.as_deref() != Some(install_id) {

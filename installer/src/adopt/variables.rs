@@ -1,5 +1,5 @@
-//! Karpenter's options, by variable: which become values of the chart, and what of the others people
-//! are told.
+//! Karpenter's options, by variable: which become values of the chart, and what of the others
+//! people are told.
 
 use serde_json::{Map, Value, json};
 use tenon_crds::Duration;
@@ -10,7 +10,8 @@ use super::Found;
 use super::carried::{Carried, put};
 use super::options::Given;
 
-/// What an option's value has to be. Karpenter takes its default for a variable that it can't read; Tenon's operator would not start.
+/// What an option's value has to be. Karpenter takes its default for a variable that it can't read;
+/// Tenon's operator would not start.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     /// `true` or `false`.
@@ -165,7 +166,8 @@ const OPTIONS: [(&str, Kind, Goes); 42] = [
 /// Variables that only Go's runtime reads.
 const OF_GO: [&str; 4] = ["GOMEMLIMIT", "GOMAXPROCS", "GOGC", "GODEBUG"];
 
-/// Options that keep their meaning, under the keys of the chart; others are told where they say something.
+/// Options that keep their meaning, under the keys of the chart; others are told where they say
+/// something.
 pub(super) fn carry(found: &Found, carried: &mut Carried) {
     let options = &found.operator.options;
     let told = &mut carried.told;
@@ -232,7 +234,8 @@ pub(super) fn is_option(variable: &str) -> bool {
     OPTIONS.iter().any(|(known, _, _)| *known == variable) || OF_GO.contains(&variable)
 }
 
-/// Whether the reference to a Secret is carried over for an option: the chart can leave the variable out then.
+/// Whether the reference to a Secret is carried over for an option: the chart can leave the
+/// variable out then.
 pub(super) fn keeps_reference(variable: &str, given: &Given) -> bool {
     let of = OPTIONS.iter().find(|(known, _, _)| *known == variable);
     given.is_secret()
@@ -241,7 +244,8 @@ pub(super) fn keeps_reference(variable: &str, given: &Given) -> bool {
         })
 }
 
-/// Karpenter works with an idle time that is longer than the whole batch; Tenon's operator refuses it.
+/// Karpenter works with an idle time that is longer than the whole batch; Tenon's operator refuses
+/// it.
 fn order_of_batches(settings: &mut Map<String, Value>, told: &mut Vec<String>) {
     let defaults = OperatorSettings::default();
     let length = |key: &str, default: &str| {
@@ -261,7 +265,8 @@ fn order_of_batches(settings: &mut Map<String, Value>, told: &mut Vec<String>) {
     }
 }
 
-/// `ReservedCapacity=true,…` as the chart's values have it. Gates that Tenon does not have are told where they are on.
+/// `ReservedCapacity=true,…` as the chart's values have it. Gates that Tenon does not have are told
+/// where they are on.
 fn gates(text: &str, told: &mut Vec<String>) -> Map<String, Value> {
     let known = serde_json::to_value(FeatureGates::default()).unwrap_or_default();
     let mut gates = Map::new();

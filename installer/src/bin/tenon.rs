@@ -10,7 +10,8 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return tenon::cli::usage_exit(&error),
     };
-    // One crypto provider for AWS and Kubernetes. It fails only when one is installed already, which serves as well.
+    // One crypto provider for AWS and Kubernetes. It fails only when one is installed already,
+    // which serves as well.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => {

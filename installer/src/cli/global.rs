@@ -6,7 +6,8 @@ use clap::{ArgAction, Args};
 
 use crate::printer::{OutputFormat, Printer};
 
-/// What every command understands. A flag wins over its environment variable, which wins over the settings file.
+/// What every command understands. A flag wins over its environment variable, which wins over the
+/// settings file.
 #[derive(Debug, Clone, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct GlobalArgs {
@@ -139,7 +140,8 @@ pub struct GlobalArgs {
     /// The machine's name, where the system does not say it
     #[arg(long, global = true, env = "HOSTNAME", hide = true, hide_env_values = true)]
     pub host: Option<String>,
-    /// For tests of resuming: abort right after this many steps have been done, before that is recorded
+    /// For tests of resuming: abort right after this many steps have been done, before that is
+    /// recorded
     #[arg(long, global = true, env = "TENON_FAULT_EXIT_AFTER_STEP", hide = true)]
     pub fault_exit_after_step: Option<usize>,
 }

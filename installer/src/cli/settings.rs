@@ -7,7 +7,8 @@ use tenon_installer_core::settings::config::{
     Architecture, Authorization, CapacityType, Discovery, Host, IdentityMode, ProfileMode,
 };
 
-/// Which installation a command is about. Its settings are those that it recorded, unless a file is named; without a record, its objects are found by their names.
+/// Which installation a command is about. Its settings are those that it recorded, unless a file is
+/// named; without a record, its objects are found by their names.
 #[derive(Debug, Clone, Default, Args)]
 pub struct InstallationArgs {
     /// Settings file

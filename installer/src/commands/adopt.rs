@@ -122,8 +122,9 @@ pub(crate) async fn run(
     Ok(0)
 }
 
-/// Waits until the right operator provably leads: also where no step was left to do, because a run that was killed may have left the Lease with a pod that is no
-/// more. Answers who leads, and nobody where Karpenter has no replica or works without a Lease.
+/// Waits until the right operator provably leads: also where no step was left to do, because a run
+/// that was killed may have left the Lease with a pod that is no more. Answers who leads, and
+/// nobody where Karpenter has no replica or works without a Lease.
 async fn verify(
     args: &AdoptArgs,
     session: &Session,

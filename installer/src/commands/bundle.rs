@@ -1,4 +1,5 @@
-//! `tenon bundle`: what somebody else needs to see to help. Secrets are never read; account ids can be left out.
+//! `tenon bundle`: what somebody else needs to see to help. Secrets are never read; account ids can
+//! be left out.
 
 use serde_json::{Value, json};
 use tenon_checks::report::{Options, judge};

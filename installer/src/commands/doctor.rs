@@ -1,4 +1,5 @@
-//! `tenon doctor`: all checks, also of the operator at work, with the cause of what it says. Changes nothing.
+//! `tenon doctor`: all checks, also of the operator at work, with the cause of what it says.
+//! Changes nothing.
 
 use tenon_checks::observed::Observed;
 use tenon_checks::report::judge;
@@ -44,7 +45,8 @@ fn read(file: &std::path::Path) -> Result<Observed, ExpectedError> {
     })
 }
 
-/// The settings of the installation's record where it can be read, else those that are given: a doctor is called when things are broken.
+/// The settings of the installation's record where it can be read, else those that are given: a
+/// doctor is called when things are broken.
 async fn look(
     global: &GlobalArgs,
     args: &DoctorArgs,

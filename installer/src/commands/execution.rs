@@ -1,4 +1,5 @@
-//! How a plan that was shown is agreed to and carried out: the same for every command that changes an installation.
+//! How a plan that was shown is agreed to and carried out: the same for every command that changes
+//! an installation.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,7 +31,8 @@ pub(super) async fn confirm(global: &GlobalArgs, question: &str) -> Result<(), E
     }
 }
 
-/// From now on every call that deletes is written down, beside the record of this machine. Answers where.
+/// From now on every call that deletes is written down, beside the record of this machine. Answers
+/// where.
 pub(super) fn open_audit(
     aws: &Aws,
     operation: &str,
@@ -65,7 +67,8 @@ impl Execution<'_> {
         Ok(done)
     }
 
-    /// Carries out a plan that only begins the command: until the rest is done, the record says that it was interrupted.
+    /// Carries out a plan that only begins the command: until the rest is done, the record says
+    /// that it was interrupted.
     pub(super) async fn run_first(self, plan: Plan) -> Result<(), ExpectedError> {
         self.steps(plan).await.map(drop)
     }

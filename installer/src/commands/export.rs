@@ -1,4 +1,5 @@
-//! `tenon export`: what `install` would make, in the form of the tool that is to make it instead. Nothing is changed.
+//! `tenon export`: what `install` would make, in the form of the tool that is to make it instead.
+//! Nothing is changed.
 
 use std::path::Path;
 

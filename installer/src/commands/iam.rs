@@ -1,4 +1,5 @@
-//! `tenon iam`: the documents for whoever makes roles, what the caller needs, and whether what is attached suffices.
+//! `tenon iam`: the documents for whoever makes roles, what the caller needs, and whether what is
+//! attached suffices.
 
 use tenon_iam_policies::caller::CallerScope;
 use tenon_installer_core::aws::Calling;
@@ -31,7 +32,8 @@ pub(crate) async fn run(
     }
 }
 
-/// What would be there, without looking at the cluster: the documents depend on its name, region and account only.
+/// What would be there, without looking at the cluster: the documents depend on its name, region
+/// and account only.
 ///
 /// The account is taken from the settings, and asked of STS only without them.
 pub(super) async fn desired_without_cluster(

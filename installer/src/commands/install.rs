@@ -64,7 +64,8 @@ pub(crate) async fn run(
         // Before anything can fail or be refused, so that no answer has to be given twice.
         write_answers(connection.settings(), *printer)?;
     }
-    // Whoever need not be asked looks under the lock; the others are asked first, and what they saw must still hold then.
+    // Whoever need not be asked looks under the lock; the others are asked first, and what they saw
+    // must still hold then.
     let at_once = args.yes && !args.dry_run;
     let mut lock =
         if at_once { Some(connection.lock(global, "install", cleanup).await?) } else { None };
@@ -154,7 +155,8 @@ fn show(plan: &Plan, outlook: &Outlook, printer: Printer) {
 /// What takes longer has a cause that the checks may know.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Shows what the checks of `tenon doctor` find while the operator does not become ready. It has no end of its own.
+/// Shows what the checks of `tenon doctor` find while the operator does not become ready. It has no
+/// end of its own.
 async fn meanwhile(session: &Session, args: &InstallArgs, printer: Printer) {
     tokio::time::sleep(PATIENCE).await;
     let asking = Asking { inside: false, ..args.checks.asking(true) };
@@ -177,7 +179,8 @@ async fn meanwhile(session: &Session, args: &InstallArgs, printer: Printer) {
     std::future::pending::<()>().await;
 }
 
-/// Waits until the operator serves and the NodeClasses are ready: the best proof that the permissions suffice.
+/// Waits until the operator serves and the NodeClasses are ready: the best proof that the
+/// permissions suffice.
 async fn prove(
     args: &InstallArgs,
     session: &Session,
@@ -203,8 +206,9 @@ async fn prove(
     Ok(())
 }
 
-/// What the operator still says of EC2NodeClasses that are not ready, and since when: those that are not the installation's own, which was waited for. After
-/// something was mended that they need, it gets the time to find out.
+/// What the operator still says of EC2NodeClasses that are not ready, and since when: those that
+/// are not the installation's own, which was waited for. After something was mended that they need,
+/// it gets the time to find out.
 async fn classes_not_ready(session: &Session, mended: bool) -> Result<Vec<String>, ExpectedError> {
     let look = || async {
         let classes = session.target.cluster.list(&resources::node_classes()).await;
@@ -285,7 +289,8 @@ async fn ask(
     Ok(Source::recorded(config))
 }
 
-/// The cluster's subnets with what matters about each; nothing if they can't be read, which the plan will say.
+/// The cluster's subnets with what matters about each; nothing if they can't be read, which the
+/// plan will say.
 async fn subnets_in_words(aws: &Aws, ids: Vec<String>) -> Vec<(String, String)> {
     let views = subnet_views(aws, ids).await.unwrap_or_default();
     let words = views.into_iter().map(|subnet| {

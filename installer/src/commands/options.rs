@@ -9,7 +9,8 @@ use crate::cli::GlobalArgs;
 use crate::errors::ExpectedError;
 
 impl GlobalArgs {
-    /// Clients for AWS, once everything that was named for reaching AWS and the cluster is known to exist.
+    /// Clients for AWS, once everything that was named for reaching AWS and the cluster is known to
+    /// exist.
     pub(super) async fn connect(&self, settings: &Settings) -> Result<Aws, ExpectedError> {
         target::check(&self.kubeconfig())?;
         self.connect_aws(settings).await

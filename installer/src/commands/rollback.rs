@@ -118,7 +118,8 @@ async fn release(session: &Session, revision: &Revision) -> Result<Value, Expect
     helm::decode(&secret).ok_or_else(|| unfit(vec![format!("{what} is not a Helm release")]))
 }
 
-/// Makes the operator's objects and the controller's policies what the revision says. The CRDs stay: fields are only ever added to them.
+/// Makes the operator's objects and the controller's policies what the revision says. The CRDs
+/// stay: fields are only ever added to them.
 fn become_revision(
     session: &mut Session,
     revision: &Revision,

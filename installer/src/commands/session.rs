@@ -1,4 +1,5 @@
-//! What most commands begin with: resolve the settings, find cluster and caller, say what should be there, and look at what is.
+//! What most commands begin with: resolve the settings, find cluster and caller, say what should be
+//! there, and look at what is.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,5 @@
-//! `tenon status`: what is installed, what differs, whether it works, and what the cluster's nodes are at.
+//! `tenon status`: what is installed, what differs, whether it works, and what the cluster's nodes
+//! are at.
 
 mod fleet;
 mod report;
@@ -27,10 +28,12 @@ use crate::printer::{Frame, Printer, StatusLine};
 /// How often Kubernetes is asked while somebody waits or watches.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// How often AWS is asked while somebody watches: its part changes rarely, and each look is some dozens of calls.
+/// How often AWS is asked while somebody watches: its part changes rarely, and each look is some
+/// dozens of calls.
 const AWS_EVERY: Duration = Duration::from_secs(30);
 
-/// Reading a large cluster takes its API server longer: it is left alone for so many times that long.
+/// Reading a large cluster takes its API server longer: it is left alone for so many times that
+/// long.
 const REST: u32 = 5;
 
 /// Shows what is installed and whether it works.
@@ -78,7 +81,8 @@ pub(crate) async fn run(
     })
 }
 
-/// Waits until the operator serves and every EC2NodeClass and NodePool is ready. On a terminal the reason takes one line, which is written again and again.
+/// Waits until the operator serves and every EC2NodeClass and NodePool is ready. On a terminal the
+/// reason takes one line, which is written again and again.
 async fn wait_until_ready(
     session: &Session,
     at_most: Duration,
@@ -125,7 +129,8 @@ fn missing(session: &Session, lines: &[Line]) -> Option<String> {
     })
 }
 
-/// Shows the status whenever it changes, until the command is interrupted: on a terminal in place, elsewhere below what was shown before.
+/// Shows the status whenever it changes, until the command is interrupted: on a terminal in place,
+/// elsewhere below what was shown before.
 async fn watch(
     session: &mut Session,
     args: &StatusArgs,
@@ -312,7 +317,8 @@ fn ready(live: &Value) -> String {
     if is_frozen(live) {
         return "paused by `tenon freeze`; `tenon unfreeze` resumes it".to_owned();
     }
-    // A pause is no reason to wait for the NodePool: it ends with what it is due to, such as a launch.
+    // A pause is no reason to wait for the NodePool: it ends with what it is due to, such as a
+    // launch.
     planning_paused(live).map_or_else(
         || READY.to_owned(),
         |paused| {

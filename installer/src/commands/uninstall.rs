@@ -194,7 +194,8 @@ async fn repair_plan(
     Ok(Some(repair(session.plan()?)))
 }
 
-/// Carries the repair out, and waits until the operator is there. NodePools stand still before it comes, so that it launches nothing.
+/// Carries the repair out, and waits until the operator is there. NodePools stand still before it
+/// comes, so that it launches nothing.
 async fn bring_back(
     global: &GlobalArgs,
     args: &UninstallArgs,

@@ -11,7 +11,8 @@ use tokio::time::Instant;
 use crate::errors::ExpectedError;
 use crate::printer::{Printer, StatusLine};
 
-/// Waits until an object lacks nothing, and shows what it lacks: on a terminal in a line that counts the seconds, elsewhere whenever it changes.
+/// Waits until an object lacks nothing, and shows what it lacks: on a terminal in a line that
+/// counts the seconds, elsewhere whenever it changes.
 pub(super) async fn until_object(
     cluster: &Cluster,
     object: &Object,

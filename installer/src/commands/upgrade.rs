@@ -72,7 +72,8 @@ fn target(args: &UpgradeArgs) -> Result<Version, ExpectedError> {
     }
 }
 
-/// The same settings with this version of the operator. This program's own is left out where nothing else says another, as an installation does.
+/// The same settings with this version of the operator. This program's own is left out where
+/// nothing else says another, as an installation does.
 fn at_version(mut settings: Settings, to: &Version) -> Result<Settings, ExpectedError> {
     let refuse = |message: String| {
         ExpectedError::Settings(SettingsError {
@@ -110,7 +111,8 @@ pub(super) fn running(session: &Session) -> Result<Option<Version>, ExpectedErro
     })
 }
 
-/// The revision that a rollback goes back to: what was deployed before this upgrade began, also if it began in an earlier run.
+/// The revision that a rollback goes back to: what was deployed before this upgrade began, also if
+/// it began in an earlier run.
 fn came_from(session: &Session) -> Option<u32> {
     let earlier = session.unfinished().filter(|record| record.operation == "upgrade");
     earlier.and_then(|record| record.back_to).or_else(|| {

@@ -1,4 +1,5 @@
-//! What `upgrade` and `rollback` have in common: both bring another version of the operator, in stages that no node notices.
+//! What `upgrade` and `rollback` have in common: both bring another version of the operator, in
+//! stages that no node notices.
 
 use serde::Serialize;
 use serde_json::json;
@@ -81,7 +82,8 @@ fn iam_in_words(session: &Session, found: &[Difference]) -> String {
     }
 }
 
-/// What happens to nodes is what a reader looks for first, so it is said even when the plan does not touch them.
+/// What happens to nodes is what a reader looks for first, so it is said even when the plan does
+/// not touch them.
 fn untouched_nodes(outlook: &Outlook) -> Option<String> {
     let nothing = "Nodes: no NodePool and no EC2NodeClass changes, so none drifts";
     outlook.node_claims.is_none().then(|| nothing.to_owned())

@@ -6,7 +6,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use tenon_installer_core::ownership::{CLUSTER, INSTALL_ID, Tags};
 
-/// Younger things may belong to something that can't be seen yet: a launch under way, an interface between two pods.
+/// Younger things may belong to something that can't be seen yet: a launch under way, an interface
+/// between two pods.
 const SETTLED: SignedDuration = SignedDuration::from_mins(10);
 
 /// Everything with the cluster's tags.

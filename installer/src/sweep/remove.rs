@@ -1,4 +1,5 @@
-//! Removes orphans: instances first, because they hold interfaces and profiles, and roles last, because profiles hold them.
+//! Removes orphans: instances first, because they hold interfaces and profiles, and roles last,
+//! because profiles hold them.
 
 use std::time::Duration;
 

@@ -53,7 +53,8 @@ impl Use {
     }
 }
 
-/// Takes CRDs out of an inventory that will have objects once all of it is gone, and says which and why.
+/// Takes CRDs out of an inventory that will have objects once all of it is gone, and says which and
+/// why.
 pub(crate) async fn keep_used(
     cluster: &Cluster,
     inventory: &mut Inventory,

@@ -1,4 +1,5 @@
-//! What of an account is an earlier run's, under settings that were different, and may go. Pure: who asks AWS is [`super::found`].
+//! What of an account is an earlier run's, under settings that were different, and may go. Pure:
+//! who asks AWS is [`super::found`].
 
 use tenon_installer_core::desired::Desired;
 use tenon_installer_core::observe::state::{AccessEntryState, ProviderState, RoleState};
@@ -37,7 +38,8 @@ pub(crate) fn is_our_provider(desired: &Desired, provider: &ProviderState) -> bo
     desired.installation.owns(&provider.tags)
 }
 
-/// The ARN of an identity provider of ours, if no role but ours trusts it; or why it stays. `users` are the names of the roles that trust it.
+/// The ARN of an identity provider of ours, if no role but ours trusts it; or why it stays. `users`
+/// are the names of the roles that trust it.
 pub(crate) fn provider(desired: &Desired, arn: &str, users: Vec<String>) -> Result<String, String> {
     let own = desired.own_roles.names();
     let is_own = |role: &String| *role == desired.controller_role.name || own.contains(&role);

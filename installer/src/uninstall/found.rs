@@ -1,5 +1,5 @@
-//! What only an uninstall asks for, beside what every command looks at: nodes and what the operator made for them, and what an earlier run made under
-//! settings that were different.
+//! What only an uninstall asks for, beside what every command looks at: nodes and what the operator
+//! made for them, and what an earlier run made under settings that were different.
 
 use std::collections::BTreeSet;
 
@@ -72,7 +72,8 @@ pub(crate) struct Known {
 pub(crate) struct Found {
     /// Nodes, whoever's they are.
     pub nodes: Nodes,
-    /// The Leases that the operator's replicas hold or may have held in turn, without those that a Karpenter holds as well.
+    /// The Leases that the operator's replicas hold or may have held in turn, without those that a
+    /// Karpenter holds as well.
     pub leases: Vec<Object>,
     /// Id of the installation that is recorded in the namespace.
     pub record: Option<String>,
@@ -87,8 +88,9 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Looks for it. From what was found `before`, access entries of others are not described again, as a cluster may have hundreds; and Leases stay known by
-    /// whose names the Deployment went by that has gone since.
+    /// Looks for it. From what was found `before`, access entries of others are not described
+    /// again, as a cluster may have hundreds; and Leases stay known by whose names the Deployment
+    /// went by that has gone since.
     pub(crate) async fn read(
         context: &Context,
         desired: &Desired,
@@ -183,7 +185,8 @@ async fn provider(
     Ok(Some(former::provider(desired, arn, users)))
 }
 
-/// Whoever installs without a role of ours may lack the permission to look for one: then there is none to find.
+/// Whoever installs without a role of ours may lack the permission to look for one: then there is
+/// none to find.
 fn readable<T>(result: Result<T, AwsError>) -> Result<Option<T>, AwsError> {
     match result {
         Ok(found) => Ok(Some(found)),
@@ -225,7 +228,8 @@ async fn entries(
     Ok((ours, others))
 }
 
-/// Where the operator's replicas hold a Lease: the usual one of the namespace, the one that the settings name, and those that Deployments of ours name by now.
+/// Where the operator's replicas hold a Lease: the usual one of the namespace, the one that the
+/// settings name, and those that Deployments of ours name by now.
 fn lease_places(desired: &Desired, world: &World, namespace: &str) -> BTreeSet<Place> {
     let id = Some(desired.installation.id.as_str());
     let wanted = desired.deployment();
@@ -247,7 +251,8 @@ async fn places_of_others(cluster: &Cluster) -> Result<BTreeSet<Place>, Failure>
     let mut places = BTreeSet::new();
     for operator in operators {
         places.insert(operator.lease());
-        // A ConfigMap may name another one. Where it can't be read, what the Deployment says counts.
+        // A ConfigMap may name another one. Where it can't be read, what the Deployment says
+        // counts.
         if let Ok(operator) = operator.with_sources(cluster).await {
             places.insert(operator.lease());
         }

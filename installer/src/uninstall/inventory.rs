@@ -1,4 +1,5 @@
-//! What there is to remove: everything that bears the installation's mark, and everything that its operator made.
+//! What there is to remove: everything that bears the installation's mark, and everything that its
+//! operator made.
 
 use std::collections::BTreeSet;
 
@@ -89,7 +90,8 @@ impl Inventory {
         Ok(Self::of(desired, world, found).of_ours_only())
     }
 
-    /// What is left of it. What was an installation's counts even when nothing else of that installation is there.
+    /// What is left of it. What was an installation's counts even when nothing else of that
+    /// installation is there.
     pub(super) async fn left(
         &self,
         context: &Context,
@@ -121,7 +123,8 @@ impl Inventory {
         operator.extend(former);
         let mut crds = ours(&desired.crds);
         crds.extend(former_crds);
-        // Nobody wrote our mark on the Lease, but it is the operator's: it goes with the record of an operator of ours.
+        // Nobody wrote our mark on the Lease, but it is the operator's: it goes with the record of
+        // an operator of ours.
         let has_record = found.record.as_ref() == Some(&installation.id);
         let mut leases = found.leases;
         leases.retain(|_| has_record || !operator.is_empty());
@@ -245,7 +248,8 @@ impl Inventory {
         lines
     }
 
-    /// NodePools, NodeClasses and NodeOverlays as YAML that `kubectl apply` takes. NodeClaims are not in it: applied, they would launch instances.
+    /// NodePools, NodeClasses and NodeOverlays as YAML that `kubectl apply` takes. NodeClaims are
+    /// not in it: applied, they would launch instances.
     pub(crate) fn backup(&self) -> String {
         let Nodes { pools, classes, overlays, .. } = &self.nodes;
         let objects = classes.iter().chain(pools).chain(overlays);

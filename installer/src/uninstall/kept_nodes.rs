@@ -1,5 +1,6 @@
-//! Nodes that stay when their operator goes. Their finalizers and owners are taken off, or the first deletion of a Node would hang, and the garbage collector
-//! would remove it with its NodeClaim. Nothing is proven gone here, because nothing goes: the user asked for it.
+//! Nodes that stay when their operator goes. Their finalizers and owners are taken off, or the
+//! first deletion of a Node would hang, and the garbage collector would remove it with its
+//! NodeClaim. Nothing is proven gone here, because nothing goes: the user asked for it.
 
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
@@ -18,7 +19,8 @@ use super::{Inventory, Remover};
 use crate::errors::ExpectedError;
 
 impl Remover<'_> {
-    /// Lets go of the nodes, then removes what their operator worked by. The operator must be gone: it would take a deleted NodeClaim for a command.
+    /// Lets go of the nodes, then removes what their operator worked by. The operator must be gone:
+    /// it would take a deleted NodeClaim for a command.
     pub(super) async fn release_nodes(
         &mut self,
         inventory: &Inventory,
@@ -98,7 +100,8 @@ async fn release_node(context: &Context, name: &str) -> Result<(), Failure> {
     Ok(context.cluster.remove_finalizer(&resource, &key, CLAIM_FINALIZER).await?)
 }
 
-/// A patch that takes Karpenter's owner off a Node and leaves all others, if nobody has changed it since.
+/// A patch that takes Karpenter's owner off a Node and leaves all others, if nobody has changed it
+/// since.
 fn without_owner(node: &Value) -> Value {
     let owners = node.pointer("/metadata/ownerReferences").and_then(Value::as_array);
     let stays = |owner: &&Value| {

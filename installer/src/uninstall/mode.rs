@@ -54,7 +54,8 @@ fn one<T>(item: &mut Option<T>, name: impl Fn(&T) -> String, why: &str) -> Vec<S
     item.take().iter().map(|item| format!("{} ({why})", name(item))).collect()
 }
 
-/// What bears our tags in AWS. What the operator made for its nodes is not in it: it goes with them.
+/// What bears our tags in AWS. What the operator made for its nodes is not in it: it goes with
+/// them.
 fn keep_aws(inventory: &mut Inventory) -> Vec<String> {
     let why = "--k8s-only";
     let id = |what: &'static str| move |name: &String| format!("{what} {name}");
@@ -94,7 +95,8 @@ fn named(kind: &str, object: &kube::api::DynamicObject) -> String {
     format!("{kind} {}", kube::ResourceExt::name_any(object))
 }
 
-/// A node without its role, its instance profile or its access entry loses the cluster; without the record nobody would know that they are ours.
+/// A node without its role, its instance profile or its access entry loses the cluster; without the
+/// record nobody would know that they are ours.
 fn keep_nodes(inventory: &mut Inventory, desired: &Desired) -> Vec<String> {
     let why = "the kept nodes need it";
     let id = |what: &'static str| move |name: &String| format!("{what} {name}");

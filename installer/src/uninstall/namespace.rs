@@ -1,4 +1,5 @@
-//! The operator's namespace, which may have become home to things of others: it goes only when nothing of theirs is in it.
+//! The operator's namespace, which may have become home to things of others: it goes only when
+//! nothing of theirs is in it.
 
 use futures::stream::{StreamExt, iter};
 use kube::ResourceExt;
@@ -59,7 +60,8 @@ pub(super) async fn of_others(
     Ok(names)
 }
 
-/// What the API server or a controller makes of other objects, and what says nothing about who lives there.
+/// What the API server or a controller makes of other objects, and what says nothing about who
+/// lives there.
 fn is_derived(resource: &ApiResource) -> bool {
     matches!(
         resource.kind.as_str(),

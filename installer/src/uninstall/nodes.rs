@@ -1,4 +1,5 @@
-//! The nodes: drained and terminated by the operator while it lives, by ourselves when it is gone, and in both cases proven gone before anything else goes.
+//! The nodes: drained and terminated by the operator while it lives, by ourselves when it is gone,
+//! and in both cases proven gone before anything else goes.
 
 use std::time::Duration;
 
@@ -20,7 +21,8 @@ use super::{Inventory, Motion, Remover, frozen_in_words, set_motion, stranded};
 use crate::errors::ExpectedError;
 use crate::printer::Printer;
 
-/// An operator that is unavailable for so long won't come back by itself: longer than a rolling update or a lost lease takes.
+/// An operator that is unavailable for so long won't come back by itself: longer than a rolling
+/// update or a lost lease takes.
 const GIVEN_UP_AFTER: Duration = Duration::from_mins(1);
 
 /// How often the slow things are asked about.
@@ -35,7 +37,8 @@ impl Remover<'_> {
         let deployment = self.desired.deployment().cloned();
         let timeout = self.options.timeout;
         let pools = inventory.nodes.pools.iter().map(ResourceExt::name_any).collect::<Vec<_>>();
-        // All at once, unless the others stand still: a pool that is left would replace the nodes of those that go.
+        // All at once, unless the others stand still: a pool that is left would replace the nodes
+        // of those that go.
         let at_once = self.options.parallel.unwrap_or(pools.len());
         if at_once < pools.len() {
             let mut frozen = Vec::new();
@@ -215,7 +218,8 @@ impl Drain<'_> {
     }
 }
 
-/// Tells the operator until when it may wait for budgets. A claim that has a time already keeps it: it is its owner's, or was set here before.
+/// Tells the operator until when it may wait for budgets. A claim that has a time already keeps it:
+/// it is its owner's, or was set here before.
 async fn set_deadline(
     cluster: &Cluster,
     claims: &[kube::api::DynamicObject],
@@ -258,8 +262,8 @@ fn waiting_for(claims: &[kube::api::DynamicObject]) -> String {
     format!("{all} to go: {}", some(&reasons, 3))
 }
 
-/// Proves that no instance is left. The operator's garbage collection takes those without a claim; `evict_for` is given when there is no operator, and then they
-/// are drained and terminated here.
+/// Proves that no instance is left. The operator's garbage collection takes those without a claim;
+/// `evict_for` is given when there is no operator, and then they are drained and terminated here.
 async fn no_instances(
     context: &Context,
     desired: &tenon_installer_core::desired::Desired,

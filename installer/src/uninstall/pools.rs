@@ -1,4 +1,5 @@
-//! All NodePools stand still, or go on: for `tenon freeze`, and while an uninstall works on some of them.
+//! All NodePools stand still, or go on: for `tenon freeze`, and while an uninstall works on some of
+//! them.
 
 use kube::ResourceExt;
 use serde_json::Value;

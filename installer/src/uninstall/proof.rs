@@ -81,7 +81,8 @@ pub(crate) struct Proof {
     pub kept: Vec<String>,
     /// What is still there although it should not be.
     pub left: Vec<String>,
-    /// Instances that may still run although nobody looks after them any more: the user said that they are to be let go of.
+    /// Instances that may still run although nobody looks after them any more: the user said that
+    /// they are to be let go of.
     pub abandoned: Vec<String>,
     /// What was asked at the end. What is kept on purpose is not counted.
     pub queries: Vec<Query>,

@@ -141,7 +141,8 @@ impl Inventory {
         deployments.cloned().map(Removal::Object).collect()
     }
 
-    /// What the operator lived on and nothing else needs: in any order, once its pods are gone. CRDs and what the operator made in AWS are not in it.
+    /// What the operator lived on and nothing else needs: in any order, once its pods are gone.
+    /// CRDs and what the operator made in AWS are not in it.
     pub(crate) fn free(&self) -> Vec<Removal> {
         let others = self.operator.iter().filter(|object| !object.is_deployment());
         let objects = others.chain(&self.leases).cloned().map(Removal::Object);
@@ -171,7 +172,8 @@ impl Inventory {
         all
     }
 
-    /// What others hold on to: the queue after the rules that send to it, roles after what holds them.
+    /// What others hold on to: the queue after the rules that send to it, roles after what holds
+    /// them.
     pub(crate) fn last(&self) -> Vec<Removal> {
         let queue = self
             .queue

@@ -1,8 +1,10 @@
-//! Brings a missing operator back for the time of an uninstall: it drains its nodes, and takes its finalizers off, better than anybody else.
+//! Brings a missing operator back for the time of an uninstall: it drains its nodes, and takes its
+//! finalizers off, better than anybody else.
 
 use tenon_installer_core::plan::{Op, Plan};
 
-/// What of a plan the operator needs to work: all but new NodePools and EC2NodeClasses, and nothing that takes something away.
+/// What of a plan the operator needs to work: all but new NodePools and EC2NodeClasses, and nothing
+/// that takes something away.
 pub(crate) fn repair(mut plan: Plan) -> Plan {
     let is_for_nodes = |kind: &str| matches!(kind, "NodePool" | "EC2NodeClass");
     plan.steps.retain(|step| step.op != Op::Delete && !is_for_nodes(&step.kind));

@@ -1,4 +1,5 @@
-//! What an uninstall does to workloads, said before it begins: which pods have to move, what holds them, what they lose, and whether the nodes that stay have room.
+//! What an uninstall does to workloads, said before it begins: which pods have to move, what holds
+//! them, what they lose, and whether the nodes that stay have room.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +66,8 @@ impl Risk {
         lines
     }
 
-    /// Looks at a cluster. Room is counted in CPU, memory and pods; affinity and spread are not considered, so it may be tighter than this says.
+    /// Looks at a cluster. Room is counted in CPU, memory and pods; affinity and spread are not
+    /// considered, so it may be tighter than this says.
     pub(crate) fn of(nodes: &[Node], pods: &[Pod], budgets: &[PodDisruptionBudget]) -> Self {
         let is_ours = |node: &&Node| node.labels().contains_key(POOL);
         let ours = nodes.iter().filter(is_ours).map(ResourceExt::name_any).collect::<Vec<_>>();
@@ -153,7 +155,8 @@ impl Amount {
         }
     }
 
-    /// What a pod asks for: the sum of its containers, or its largest init container if that is more.
+    /// What a pod asks for: the sum of its containers, or its largest init container if that is
+    /// more.
     fn asked_by(pod: &Pod) -> Self {
         let mut all = Self { pods: 1, ..Self::default() };
         let Some(spec) = &pod.spec else { return all };

@@ -10,7 +10,8 @@ use tokio::time::Instant;
 use super::Remover;
 use crate::errors::ExpectedError;
 
-/// How many steps are taken at once: what the API server and AWS's rate limits for these calls bear without a retry.
+/// How many steps are taken at once: what the API server and AWS's rate limits for these calls bear
+/// without a retry.
 const AT_ONCE: usize = 8;
 
 /// One thing to remove.
@@ -42,7 +43,8 @@ impl Remover<'_> {
         self.steps(vec![Task::new(id, what, action)]).await
     }
 
-    /// Takes steps, several at once. After a failure none is begun, and those that are under way are waited for.
+    /// Takes steps, several at once. After a failure none is begun, and those that are under way
+    /// are waited for.
     pub(super) async fn steps(&mut self, tasks: Vec<Task<'_>>) -> Result<(), ExpectedError> {
         if tasks.is_empty() {
             return Ok(());
@@ -79,7 +81,8 @@ impl Remover<'_> {
                 }
             }
         }
-        // They are done whether or not that can be noted; the next step's note will fail and say so.
+        // They are done whether or not that can be noted; the next step's note will fail and say
+        // so.
         let _ = self.journal.note_all(&done, State::Done).await;
         match failure {
             Some((id, error)) => Err(self.failed(&id, error)),

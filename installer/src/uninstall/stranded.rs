@@ -1,7 +1,9 @@
-//! What the operator leaves when it is gone before its nodes: claims, nodes and classes whose finalizers nobody takes off any more.
+//! What the operator leaves when it is gone before its nodes: claims, nodes and classes whose
+//! finalizers nobody takes off any more.
 //!
-//! A finalizer is removed only after what it protects is proven gone: a NodeClaim's after its instance is terminated, an EC2NodeClass's after no claim is left
-//! and its instance profiles and launch templates are deleted. Only where the user abandons instances it goes without that proof.
+//! A finalizer is removed only after what it protects is proven gone: a NodeClaim's after its
+//! instance is terminated, an EC2NodeClass's after no claim is left and its instance profiles and
+//! launch templates are deleted. Only where the user abandons instances it goes without that proof.
 
 use std::time::Duration;
 
@@ -64,7 +66,8 @@ impl Removal<'_> {
         }
         if !instance.is_empty() {
             let end = async {
-                // Only what carries the cluster's tags is terminated; one that is not in that list is terminated already, or was never ours.
+                // Only what carries the cluster's tags is terminated; one that is not in that list
+                // is terminated already, or was never ours.
                 if ours.contains(&instance) {
                     ec2::terminate(&context.aws, std::slice::from_ref(&instance)).await?;
                 }
@@ -210,7 +213,8 @@ pub(crate) async fn prove_terminated(
     }
 }
 
-/// Deletes what the classes' finalizers protect, then the finalizers. Called when no NodeClaim is left.
+/// Deletes what the classes' finalizers protect, then the finalizers. Called when no NodeClaim is
+/// left.
 pub(super) async fn remove_classes(
     context: &Context,
     desired: &Desired,

@@ -1,6 +1,7 @@
 //! Takes a plan apart into stages: widen, canary, roll, narrow, record.
 //!
-//! The stages follow from the plan and from what is there, and from nothing else: a run after a crash sees what is done and plans the rest.
+//! The stages follow from the plan and from what is there, and from nothing else: a run after a
+//! crash sees what is done and plans the rest.
 
 use std::collections::BTreeSet;
 
@@ -84,7 +85,8 @@ pub(crate) fn staged(
     if applies || !late.is_empty() && !is_ready(deployment, world) {
         let action = Action::AwaitRollout { deployment: deployment.clone(), seconds };
         let path = deployment.key().path();
-        // After everything that is not for later: what is late must not begin while anything is still to be done for the new version.
+        // After everything that is not for later: what is late must not begin while anything is
+        // still to be done for the new version.
         let first = early.iter().map(|step| step.id.clone()).collect::<Vec<_>>();
         early.push(
             Step::new(ROLLOUT, "Deployment", &path, Op::Update, action)
@@ -127,7 +129,8 @@ fn is_late(step: &Step) -> bool {
     step.op == Op::Delete || matches!(step.kind.as_str(), "NodePool" | "EC2NodeClass")
 }
 
-/// Whether a step makes other pods of the operator, and not just other labels or another number of them.
+/// Whether a step makes other pods of the operator, and not just other labels or another number of
+/// them.
 fn changes_pods(step: &Step, world: &World) -> bool {
     match &step.action {
         Action::Restart(_) => true,
@@ -216,7 +219,8 @@ fn grants(object: &Object) -> bool {
     matches!(object.resource.kind.as_str(), "ClusterRole" | "Role")
 }
 
-/// The step of a Kubernetes role in two, if the live one grants what the new one does not: rules for both versions, and those of the new one alone.
+/// The step of a Kubernetes role in two, if the live one grants what the new one does not: rules
+/// for both versions, and those of the new one alone.
 fn widened_rules(step: &Step, object: &Object, world: &World) -> (Option<Step>, Option<Step>) {
     let rules = |body: &Value| body["rules"].as_array().cloned().unwrap_or_default();
     let wanted = rules(&object.body);
@@ -227,7 +231,8 @@ fn widened_rules(step: &Step, object: &Object, world: &World) -> (Option<Step>, 
     }
     let mut wide = object.clone();
     wide.body["rules"] = wanted.iter().cloned().chain(old).collect();
-    // Another hash than that of the new version alone: a run after a crash sees that it is still to be narrowed.
+    // Another hash than that of the new version alone: a run after a crash sees that it is still to
+    // be narrowed.
     let hash = names::hash(&wide.body["rules"].to_string(), 12);
     wide.annotate([(SPEC_HASH.to_owned(), format!("{WIDE}{hash}"))].into());
     let is_wide = wanted.iter().all(|rule| live.contains(rule))

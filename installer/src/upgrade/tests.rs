@@ -1,4 +1,5 @@
-//! Plans in stages: what both versions need is there as long as both run, and a crash at any step is no matter.
+//! Plans in stages: what both versions need is there as long as both run, and a crash at any step
+//! is no matter.
 
 use tenon_iam_policies::cover::gaps;
 use tenon_iam_policies::{Document, Statement};
@@ -19,7 +20,8 @@ fn newer() -> Desired {
     desired("deploy:\n  version: 0.1.1\n")
 }
 
-/// The version before: it needed something that the new one does not, and lacked something that it does; and it had a rule.
+/// The version before: it needed something that the new one does not, and lacked something that it
+/// does; and it had a rule.
 fn before() -> (Desired, World) {
     let mut old = desired("");
     let role = old.controller_role.spec.as_mut().expect("ours");

@@ -52,7 +52,8 @@ impl Version {
         env!("CARGO_PKG_VERSION").parse().expect("cargo accepts nothing else")
     }
 
-    /// Whether it comes after another one. Of pre-releases of one version, identifiers are compared as semantic versioning says.
+    /// Whether it comes after another one. Of pre-releases of one version, identifiers are compared
+    /// as semantic versioning says.
     pub(crate) fn is_newer_than(&self, other: &Self) -> bool {
         let order = self.numbers.cmp(&other.numbers).then_with(|| match (&self.pre, &other.pre) {
             (None, None) => std::cmp::Ordering::Equal,

@@ -1,4 +1,5 @@
-//! How a question is put to a person, line by line, so that it works on every terminal and over every connection.
+//! How a question is put to a person, line by line, so that it works on every terminal and over
+//! every connection.
 
 use std::io::{self, Write};
 
@@ -71,7 +72,8 @@ impl Ask for Terminal {
     }
 }
 
-/// Where the answer is typed, with what an empty one means. Colours are taken out where the terminal has none.
+/// Where the answer is typed, with what an empty one means. Colours are taken out where the
+/// terminal has none.
 pub(super) fn answer_line(question: &Question) -> String {
     format!("  [{}] {} ", question.default.cyan(), "›".bold())
 }

@@ -140,7 +140,8 @@ async fn every_question_can_be_explained() {
     assert!(script.asked.iter().all(|question| question.help.len() > 60));
 }
 
-/// Everything that the wizard asks, as it stands on a terminal of so many columns, each question explained and answered with its default.
+/// Everything that the wizard asks, as it stands on a terminal of so many columns, each question
+/// explained and answered with its default.
 async fn screens(width: usize, color: bool) -> String {
     let mut config = Config::default();
     let inferred =

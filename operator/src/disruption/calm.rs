@@ -1,9 +1,9 @@
 //! When to plan: not in the middle of a movement.
 //!
 //! While pods are being deleted or evicted, a plan knows neither all nodes that may go nor where
-//! the pods will be. What it finds is little, or is abandoned by its validation, and each small wave
-//! of evictions makes the nodes that receive its pods wait for `consolidateAfter` once more. So a
-//! pass waits for a moment until the movement is over.
+//! the pods will be. What it finds is little, or is abandoned by its validation, and each small
+//! wave of evictions makes the nodes that receive its pods wait for `consolidateAfter` once more.
+//! So a pass waits for a moment until the movement is over.
 
 use jiff::{SignedDuration, Timestamp};
 use tokio_util::sync::CancellationToken;

@@ -150,7 +150,8 @@ impl<P: CloudProvider> Reconciler for EvictionQueue<P> {
         self.operator.options.workers(100, 5000)
     }
 
-    /// The order waits for kube-scheduler's word on replacements; nothing is looked at because of it.
+    /// The order waits for kube-scheduler's word on replacements; nothing is looked at because of
+    /// it.
     fn affected(&self, touched: &Touched, state: &State) -> Affected<Key> {
         if let Touched::Pod(key, event) = touched
             && (event.bound.is_some() || event.provisionable)

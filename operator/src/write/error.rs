@@ -12,7 +12,8 @@ pub struct WriteError {
     kind: String,
     /// Name of the object.
     name: String,
-    /// It was a patch that tests what it replaces: the API server answers 422 when that has changed.
+    /// It was a patch that tests what it replaces: the API server answers 422 when that has
+    /// changed.
     tested: bool,
     // Boxed: it is ten times as large as what is usually returned instead.
     source: Box<kube::Error>,
@@ -48,7 +49,8 @@ impl WriteError {
         }
     }
 
-    /// What a patch replaces is not what it was computed from. An object that is not valid is told with its causes.
+    /// What a patch replaces is not what it was computed from. An object that is not valid is told
+    /// with its causes.
     fn has_failed_test(&self) -> bool {
         let refused = |error: &kube::Error| match error {
             kube::Error::Api(status) => {
@@ -59,13 +61,14 @@ impl WriteError {
         self.tested && refused(&self.source)
     }
 
-    /// It may pass by itself: somebody was faster, or the API server can't be reached, is overloaded or has a fault.
+    /// It may pass by itself: somebody was faster, or the API server can't be reached, is
+    /// overloaded or has a fault.
     pub fn is_passing(&self) -> bool {
         self.is_conflict() || self.code().is_none_or(|code| matches!(code, 429 | 500..))
     }
 
-    /// The API server has understood and does not want to, as when an admission webhook denies it or a permission is missing. It will not change its mind for
-    /// being asked again at once.
+    /// The API server has understood and does not want to, as when an admission webhook denies it
+    /// or a permission is missing. It will not change its mind for being asked again at once.
     pub fn is_refused(&self) -> bool {
         // A webhook that can't be reached is an error 500.
         let webhook = || self.code() == Some(500) && self.message().contains("webhook");

@@ -1,8 +1,9 @@
-//! Writes the table of instance types (`src/ec2/types.jsonl`) anew, from what EC2 says. Types that
+//! Rewrites the table of instance types (`src/ec2/types.jsonl`) from what EC2 says. Types that
 //! the answer lacks stay: no region has all of them.
 //!
 //! ```sh
-//! aws ec2 describe-instance-types --output json | cargo run -p tenon-state --example ec2-types > types.jsonl
+//! aws ec2 describe-instance-types --output json |
+//!   cargo run -p tenon-state --example ec2-types > types.jsonl
 //! mv types.jsonl operator/state/src/ec2/types.jsonl
 //! ```
 

@@ -1,4 +1,5 @@
-//! Who may do what on the AWS double, over HTTP as an SDK would: the gate, sessions, EKS, the credentials of pods and the tokens of EKS.
+//! Who may do what on the AWS double, over HTTP as an SDK would: the gate, sessions, EKS, the
+//! credentials of pods and the tokens of EKS.
 //!
 //! All tests share one gateway with a guard; each uses names of its own.
 

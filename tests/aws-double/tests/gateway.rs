@@ -1,6 +1,8 @@
-//! The AWS double's gateway before a real moto: every gap of moto that the gateway fills, over HTTP as an SDK would.
+//! The AWS double's gateway before a real moto: every gap of moto that the gateway fills, over HTTP
+//! as an SDK would.
 //!
-//! All tests share one gateway and take turns, because faults, consistency and prices are of the whole double.
+//! All tests share one gateway and take turns, because faults, consistency and prices are of the
+//! whole double.
 
 use std::path::PathBuf;
 use std::sync::LazyLock;

@@ -48,7 +48,8 @@ pub struct Parts {
     pub aws: bool,
     /// The two system nodes, whose kubelet runs the operator's pods as processes.
     pub kubelet: bool,
-    /// The programs of this workspace, brought up to date: `tenon`, and `tenon-operator` as the image of that name.
+    /// The programs of this workspace, brought up to date: `tenon`, and `tenon-operator` as the
+    /// image of that name.
     pub tenon: bool,
 }
 
@@ -75,7 +76,8 @@ pub struct BedConfig {
     pub node_monitor_grace_seconds: u32,
     /// Which parts it has.
     pub parts: Parts,
-    /// The images that the system nodes run as processes; more are added for the programs of this workspace.
+    /// The images that the system nodes run as processes; more are added for the programs of this
+    /// workspace.
     pub images: Vec<Image>,
     /// Whether the operator's pods reach the API server through [`Bed::api_faults`].
     pub api_faults: bool,
@@ -189,11 +191,12 @@ pub struct Bed {
 }
 
 impl Bed {
-    /// Starts a bed; builds what is missing, and waits if as many beds as may (`TENON_BED_SLOTS`) run already.
+    /// Starts a bed; builds what is missing, and waits if as many beds as may (`TENON_BED_SLOTS`)
+    /// run already.
     ///
     /// # Errors
-    /// When a part does not start; the error names the part, its log, and the log's last lines. The bed's directory then stays, with all
-    /// logs.
+    /// When a part does not start; the error names the part, its log, and the log's last lines. The
+    /// bed's directory then stays, with all logs.
     pub async fn start(config: BedConfig) -> Result<Self, BedError> {
         let environment = Environment::read().map_err(BedError::Environment)?;
         let cache = cache::dir()?;
@@ -309,7 +312,8 @@ impl Bed {
         Exports { variables, path }
     }
 
-    /// A command of a program with the bed's environment and nothing of the caller's but the search path; its home is the bed's directory.
+    /// A command of a program with the bed's environment and nothing of the caller's but the search
+    /// path; its home is the bed's directory.
     pub fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command
@@ -447,7 +451,8 @@ impl Bed {
         Ok(self.servers.plane.restart_api_server(down).await?)
     }
 
-    /// Stops all parts, waits until they are gone, and removes the bed's directory (unless `TENON_BED_KEEP` is set).
+    /// Stops all parts, waits until they are gone, and removes the bed's directory (unless
+    /// `TENON_BED_KEEP` is set).
     ///
     /// # Errors
     /// When the directory can't be removed.

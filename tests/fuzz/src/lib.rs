@@ -66,8 +66,8 @@ pub fn selectors(data: &[u8]) {
     }
 }
 
-/// A snapshot that is accepted can be planned. Its amounts and rules may make no sense, so the plans
-/// need not either.
+/// A snapshot that is accepted can be planned. Its amounts and rules may make no sense, so the
+/// plans need not either.
 pub fn snapshots(data: &[u8]) {
     let Some(Ok(snapshot)) = text(data).map(Snapshot::from_json) else { return };
     let policy = Policy::default();

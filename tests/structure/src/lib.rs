@@ -52,8 +52,8 @@ impl Modules {
         below_root.map(|module| module.path[..module.path.len() - 1].to_vec()).collect()
     }
 
-    /// The modules directly below `parent`. What one imports from the parent counts as imported from
-    /// where the parent has it; what the parent defines itself does not count.
+    /// The modules directly below `parent`. What one imports from the parent counts as imported
+    /// from where the parent has it; what the parent defines itself does not count.
     pub fn below(&self, parent: &[String]) -> Graph {
         let child = |path: &[String]| -> Option<String> {
             path.strip_prefix(parent).and_then(|path| path.first().cloned())

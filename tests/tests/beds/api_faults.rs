@@ -1,4 +1,5 @@
-//! Faults between a client and a real API server do what they say, for HTTP/1.1 as for HTTP/2, and nothing else.
+//! Faults between a client and a real API server do what they say, for HTTP/1.1 as for HTTP/2, and
+//! nothing else.
 
 use std::pin::pin;
 use std::sync::Arc;

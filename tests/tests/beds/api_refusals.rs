@@ -1,5 +1,5 @@
-//! What the API server refuses or forgets costs nobody a pod: a webhook that denies deletions, a watch that expires in the midst of a burst, and connections on
-//! which nothing comes any more.
+//! What the API server refuses or forgets costs nobody a pod: a webhook that denies deletions, a
+//! watch that expires in the midst of a burst, and connections on which nothing comes any more.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use tenon_bed::programs::TenonPrograms;
 use tenon_bed::user::{LIMIT, User, one_of};
 use tenon_bed::wait::{eventually, must};
 
-/// A dead connection is noticed within 25 seconds, and this is how long the operator's manual allows.
+/// A dead connection is noticed within 25 seconds, and this is how long the operator's manual
+/// allows.
 const NOTICED: Duration = Duration::from_secs(30);
 
 /// Machines that hold one pod each.
@@ -82,7 +83,8 @@ async fn an_expired_watch_in_a_burst_launches_nothing_twice(user: &User, faults:
     assert_eq!(faults.count(&Requests::of("create", "nodeclaims")), 15, "none was made in vain");
 }
 
-/// A network that drops packets tells nobody, and acknowledges what is sent: the operator has to find out by itself.
+/// A network that drops packets tells nobody, and acknowledges what is sent: the operator has to
+/// find out by itself.
 async fn connections_that_hang_in_a_burst_are_left_within_half_a_minute(
     user: &User,
     faults: &ApiFaults,

@@ -1,4 +1,5 @@
-//! Kubernetes asks AWS who somebody is, and AWS asks Kubernetes: with a real API server on both sides.
+//! Kubernetes asks AWS who somebody is, and AWS asks Kubernetes: with a real API server on both
+//! sides.
 
 use std::time::Duration;
 

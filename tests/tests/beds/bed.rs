@@ -13,7 +13,8 @@ use tenon_bed::wait::eventually;
 
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// A program that stands for the operator: asks for its AWS credentials as an SDK does, and prints what it was answered.
+/// A program that stands for the operator: asks for its AWS credentials as an SDK does, and prints
+/// what it was answered.
 fn stand_in(dir: &std::path::Path) -> PathBuf {
     use std::os::unix::fs::PermissionsExt;
     let path = dir.join("stand-in");

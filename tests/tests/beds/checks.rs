@@ -1,4 +1,5 @@
-//! What is wrong with an account, a network and a cluster before anything is installed: each check passes first, and fails once its fault is there.
+//! What is wrong with an account, a network and a cluster before anything is installed: each check
+//! passes first, and fails once its fault is there.
 
 use http::Method;
 use kube::api::DeleteParams;
@@ -63,7 +64,8 @@ async fn security_group(bed: &Bed, name: &str, vpc: &str) -> String {
 /// A name that only proxies resolve. The API server's certificate is for it, too.
 const INSIDE: &str = "kubernetes.default.svc:443";
 
-/// A proxy for HTTPS as companies have them; answers its address. `inside`: the port where it finds the host that has a name only there.
+/// A proxy for HTTPS as companies have them; answers its address. `inside`: the port where it finds
+/// the host that has a name only there.
 async fn proxy(tasks: &mut JoinSet<()>, inside: u16) -> String {
     let listener = must(TcpListener::bind("127.0.0.1:0").await);
     let address = must(listener.local_addr());

@@ -1,5 +1,6 @@
-//! An operator that starts in the midst of drains does not know yet what it drains. Whatever it learns last, no machine goes before its pods, no matter whether it
-//! was killed or replaced during a rollout.
+//! An operator that starts in the midst of drains does not know yet what it drains. Whatever it
+//! learns last, no machine goes before its pods, no matter whether it was killed or replaced during
+//! a rollout.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -26,7 +27,8 @@ const HELD: &str = "held";
 const N_NODES: usize = 3;
 const LEASE: &str = "karpenter-leader-election";
 
-/// Orders in which the operator gets to know the kinds that a drain is about; the others come at once.
+/// Orders in which the operator gets to know the kinds that a drain is about; the others come at
+/// once.
 const ORDERS: &[&[&str]] = &[
     &["nodeclaims", "nodes", "poddisruptionbudgets", "pods"],
     &["pods", "poddisruptionbudgets", "nodes", "nodeclaims"],

@@ -1,4 +1,5 @@
-//! The bed's control plane and kwok, without anything of AWS: it runs pods, survives the fall of its API server, and leaves nothing behind.
+//! The bed's control plane and kwok, without anything of AWS: it runs pods, survives the fall of
+//! its API server, and leaves nothing behind.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The definitions of `tenon-crds` on a real API server: it takes them, it accepts and rejects what `fixtures/crd-cases/` says, and what it
-//! accepts is read by the Rust types without loss.
+//! The definitions of `tenon-crds` on a real API server: it takes them, it accepts and rejects what
+//! `fixtures/crd-cases/` says, and what it accepts is read by the Rust types without loss.
 
 use std::path::Path;
 use std::time::Duration;
@@ -206,7 +206,8 @@ fn check_types(stored: &Value, resource: &Resource) -> Result<(), String> {
     if again == read { Ok(()) } else { Err(format!("{read} is read as {again}")) }
 }
 
-/// Whether every field is there again: quantities and times may be spelled otherwise, empty may become absent.
+/// Whether every field is there again: quantities and times may be spelled otherwise, empty may
+/// become absent.
 fn check_lossless(path: &str, stored: &Value, read: &Value) -> Result<(), String> {
     let is_empty = |value: &Value| match value {
         Value::Null => true,
@@ -262,7 +263,8 @@ fn parent<'o>(object: &'o mut Value, path: &str) -> &'o mut Value {
     path.split('.').filter(|field| !field.is_empty()).fold(object, |value, field| &mut value[field])
 }
 
-/// Spells out what is too long to be written: `{$repeat: 3, $item: x}`, `{$text: a, $repeat: 3}`, `{$keys: 3, $item: x}`.
+/// Spells out what is too long to be written: `{$repeat: 3, $item: x}`, `{$text: a, $repeat: 3}`,
+/// `{$keys: 3, $item: x}`.
 fn expanded(value: &Value) -> Value {
     let count = |value: &Value| usize::try_from(value.as_u64().expect("a count")).expect("a count");
     match value {

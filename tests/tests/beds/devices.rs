@@ -1,4 +1,5 @@
-//! Pods that ask for devices by ResourceClaims (dynamic resource allocation) get machines, of types that are known to bring such devices.
+//! Pods that ask for devices by ResourceClaims (dynamic resource allocation) get machines, of types
+//! that are known to bring such devices.
 
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
-//! Nodes that are dearer than necessary, expired, drifted or deleted by their user go, and not before budgets, PodDisruptionBudgets, annotations and
-//! volumes let them; their pods go through the eviction API. All scenarios wait most of the time, so they are played at once, on the provider `kwok`, with
-//! two operators; at the end the one that leads is killed.
+//! Nodes that are dearer than necessary, expired, drifted or deleted by their user go, and not
+//! before budgets, PodDisruptionBudgets, annotations and volumes let them; their pods go through
+//! the eviction API. All scenarios wait most of the time, so they are played at once, on the
+//! provider `kwok`, with two operators; at the end the one that leads is killed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -47,7 +48,8 @@ fn on(scenario: &str) -> Value {
     json!({ "spec": { "nodeSelector": { "scenario": scenario } } })
 }
 
-/// A NodePool of machines that hold one pod each, and so many pods that run on them. `spec` is the NodePool's, `template` the pods'.
+/// A NodePool of machines that hold one pod each, and so many pods that run on them. `spec` is the
+/// NodePool's, `template` the pods'.
 async fn running(user: &User, scenario: &str, replicas: usize, spec: &Value, template: &Value) {
     must(user.pool(scenario, &machines(&["1"]), spec).await);
     must(user.deploy(scenario, replicas, template).await);
@@ -58,7 +60,8 @@ async fn names(user: &User, scenario: &str) -> BTreeSet<String> {
     must(user.claims(scenario).await).iter().map(ResourceExt::name_any).collect()
 }
 
-/// The only NodeClaim of a scenario, and the name of its Node. Pods may run there a moment before the NodeClaim says that its Node has joined.
+/// The only NodeClaim of a scenario, and the name of its Node. Pods may run there a moment before
+/// the NodeClaim says that its Node has joined.
 async fn only(user: &User, scenario: &str) -> (DynamicObject, String) {
     let joined = async || {
         let claims = user.claims(scenario).await?;
@@ -165,7 +168,8 @@ fn goes(node: &Node) -> bool {
         || node.metadata.deletion_timestamp.is_some()
 }
 
-/// Runs three nodes with a pod each, makes them drift, and waits until they are replaced. Meanwhile no more than one of the nodes that go may count.
+/// Runs three nodes with a pod each, makes them drift, and waits until they are replaced. Meanwhile
+/// no more than one of the nodes that go may count.
 async fn drifts_one_at_a_time(
     user: &User,
     scenario: &str,
@@ -216,7 +220,8 @@ async fn drifted_nodes_are_replaced_one_at_a_time_as_their_poddisruptionbudget_s
     drifts_one_at_a_time(user, scenario, "100%", protect, drains).await;
 }
 
-/// A PodDisruptionBudget that lets so many pods of a scenario be unavailable, once it has counted them.
+/// A PodDisruptionBudget that lets so many pods of a scenario be unavailable, once it has counted
+/// them.
 async fn guard(user: &User, scenario: &str, unavailable: i32, pods: i32) {
     let budgets: Api<PodDisruptionBudget> = Api::namespaced(user.client(), "default");
     let budget = json!({
@@ -254,7 +259,8 @@ async fn what_must_not_be_disrupted_ends_with_the_termination_grace_period(tenon
     let (evicted, _) = evictions.by_eviction();
     assert!(evicted.is_empty(), "its annotation forbids the eviction of {evicted:?}");
     told(user, "Disrupted", &pod.name_any(), "terminationGracePeriod").await;
-    // The time of a deletion is when the pod's own grace period ends, and the API server cuts it to seconds.
+    // The time of a deletion is when the pod's own grace period ends, and the API server cuts it to
+    // seconds.
     let ended = pod.metadata.deletion_timestamp.as_ref().expect("it was deleted").0;
     let after = ended.duration_since(asked).as_secs();
     assert!((PERIOD - 1..=PERIOD + 5).contains(&after), "the pod went after {after} s");

@@ -1,4 +1,5 @@
-//! What feature gates add, on the provider `kwok`, with one operator that has them on. The scenarios wait most of the time, so they are played at once.
+//! What feature gates add, on the provider `kwok`, with one operator that has them on. The
+//! scenarios wait most of the time, so they are played at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,7 +28,8 @@ const DEVICES: &str = "--ignore-dra-requests=false";
 /// Nodes are ranked for the deletion costs of their pods once a minute.
 const RANKED: Duration = Duration::from_mins(3);
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
-/// Sick nodes of the provider `kwok` are tolerated for half a minute; then comes all that one decision brings about.
+/// Sick nodes of the provider `kwok` are tolerated for half a minute; then comes all that one
+/// decision brings about.
 const REPAIR: Duration = Duration::from_mins(3);
 const CPUS: &str = "karpenter.kwok.sh/instance-cpu";
 
@@ -55,7 +57,8 @@ fn overlay(name: &str, pool: &str, cpus: &[&str], says: &Value) -> Value {
     overlay
 }
 
-/// Waits until the overlay's condition ValidationSucceeded has this status and reason; answers its message.
+/// Waits until the overlay's condition ValidationSucceeded has this status and reason; answers its
+/// message.
 async fn judged(user: &User, name: &str, status: &str, reason: &str) -> String {
     let overlays = user.objects("NodeOverlay");
     let look = async || {

@@ -1,4 +1,5 @@
-//! What a pod tells of the way to AWS, asked by the real Job that a real kube-controller-manager makes a pod of.
+//! What a pod tells of the way to AWS, asked by the real Job that a real kube-controller-manager
+//! makes a pod of.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

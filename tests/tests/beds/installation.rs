@@ -1,4 +1,5 @@
-//! What the installer does from the first question to the last proof, and the demo that goes through all of it. One program, so that two beds run at a time.
+//! What the installer does from the first question to the last proof, and the demo that goes
+//! through all of it. One program, so that two beds run at a time.
 
 mod adopt;
 mod calls;

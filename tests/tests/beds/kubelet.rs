@@ -1,4 +1,5 @@
-//! The kubelet of the bed's system nodes, with a small program that stands for the operator's image.
+//! The kubelet of the bed's system nodes, with a small program that stands for the operator's
+//! image.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -199,7 +200,8 @@ async fn pods_of_our_image_run_as_processes_and_live_as_in_a_cluster() {
     assert_eq!(seen["args"], json!(["--name=one"]));
     assert_eq!(seen["who"], "system:serviceaccount:default:stand-in");
 
-    // Pods speak to the API server through the faults of the bed, as themselves, and nobody else does.
+    // Pods speak to the API server through the faults of the bed, as themselves, and nobody else
+    // does.
     let faults = bed.bed.api_faults().expect("the bed has them");
     let asked = |requests: &Requests| faults.count(requests);
     let reviews = Requests::of("create", "selfsubjectreviews");

@@ -1,4 +1,5 @@
-//! The machines of a bed: an instance becomes a Node by its user data, its pods run, and it falls silent when it ends.
+//! The machines of a bed: an instance becomes a Node by its user data, its pods run, and it falls
+//! silent when it ends.
 
 use std::time::Duration;
 
@@ -82,7 +83,8 @@ fn ready(node: &Node) -> String {
     ready.map(|it| it.status.clone()).unwrap_or_default()
 }
 
-/// What a stall of the host does: the lease expires, the node controller gives the Node up, and then heartbeats go on.
+/// What a stall of the host does: the lease expires, the node controller gives the Node up, and
+/// then heartbeats go on.
 async fn a_machine_that_the_cluster_took_for_dead_posts_again(bed: &Bed, instance: &str) {
     let name = node_of(bed, instance).await.expect("it is there").name_any();
     must(kwok::silence(bed.client(), &name, bed.clock()).await);

@@ -1,5 +1,5 @@
-//! End-to-end tests, each on beds of its own. They are one program, because they wait most of the time and so run side by side: as many as
-//! `TENON_BED_SLOTS` and cargo's test threads allow.
+//! End-to-end tests, each on beds of its own. They are one program, because they wait most of the
+//! time and so run side by side: as many as `TENON_BED_SLOTS` and cargo's test threads allow.
 
 mod api_faults;
 mod api_refusals;

@@ -1,4 +1,5 @@
-//! What is planned comes true: kube-scheduler puts each pod on the node that was planned for it, and no further nodes are launched.
+//! What is planned comes true: kube-scheduler puts each pod on the node that was planned for it,
+//! and no further nodes are launched.
 
 use std::time::Duration;
 
@@ -10,11 +11,14 @@ use tenon_bed::programs::TenonPrograms;
 use tenon_bed::user::{LIMIT, one_of};
 use tenon_bed::wait::{eventually, must};
 
-/// Pods of each size: by itself kube-scheduler puts most of them elsewhere (71 of 80 in one run), and a tenth has no place then.
+/// Pods of each size: by itself kube-scheduler puts most of them elsewhere (71 of 80 in one run),
+/// and a tenth has no place then.
 const EACH: usize = 40;
 
-/// Nodes open one after the other, within some milliseconds or, on a machine that has too much to do, most of a second. kube-scheduler tries pods in between whose
-/// nodes are not open yet, and these lose their nominations, some of them their place: so many at most may be elsewhere, and so many may be launched for twice.
+/// Nodes open one after the other, within some milliseconds or, on a machine that has too much to
+/// do, most of a second. kube-scheduler tries pods in between whose nodes are not open yet, and
+/// these lose their nominations, some of them their place: so many at most may be elsewhere, and so
+/// many may be launched for twice.
 const ELSEWHERE: usize = 2 * EACH / 4;
 const TWICE: usize = EACH / 10;
 
@@ -56,7 +60,8 @@ async fn a_plan_comes_true_and_nearly_no_pod_is_launched_for_twice() {
         };
         Ok::<_, std::io::Error>((count("true"), count("false")))
     };
-    // A pod whose plan was given up, because others had taken its room, may be bound before it is planned for anew, and is not counted then.
+    // A pod whose plan was given up, because others had taken its room, may be bound before it is
+    // planned for anew, and is not counted then.
     let come_true = async || {
         let (as_planned, elsewhere) = counts().await?;
         if as_planned >= 2 * EACH - ELSEWHERE {

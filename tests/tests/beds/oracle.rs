@@ -1,8 +1,10 @@
-//! The real kube-scheduler as the judge of plans: where the planner says that a pod fits, kube-scheduler has to agree.
+//! The real kube-scheduler as the judge of plans: where the planner says that a pod fits,
+//! kube-scheduler has to agree.
 //!
-//! First plans are taken literally. Machines are made exactly as planned, and each pod is let onto its own machine alone (by a taint, which rules of
-//! topology don't look at), so kube-scheduler binds it there or says why not. Then the operator plans for the same kind of workloads, and kube-scheduler deals
-//! the pods out as it likes: none may stay pending.
+//! First plans are taken literally. Machines are made exactly as planned, and each pod is let onto
+//! its own machine alone (by a taint, which rules of topology don't look at), so kube-scheduler
+//! binds it there or says why not. Then the operator plans for the same kind of workloads, and
+//! kube-scheduler deals the pods out as it likes: none may stay pending.
 
 mod diagnosis;
 mod objects;
@@ -74,7 +76,8 @@ impl Court {
         must(self.all::<K>().list(&ListParams::default()).await).items
     }
 
-    /// What the planner is told: everything as the API server has it, but for the taints of this test.
+    /// What the planner is told: everything as the API server has it, but for the taints of this
+    /// test.
     async fn snapshot(&self, now: Timestamp) -> Snapshot {
         let rules = LabelRules::kwok(tenon_state::catalog::offering_keys(&self.types));
         let mut cluster = Cluster::new(&[KWOK], rules);
@@ -108,7 +111,8 @@ impl Court {
         cluster.snapshot(&catalog, now)
     }
 
-    /// Makes the pods of applications, and waits until kube-scheduler has looked at each and found no place.
+    /// Makes the pods of applications, and waits until kube-scheduler has looked at each and found
+    /// no place.
     async fn submit(&self, apps: &[App]) {
         volumes(&self.client, apps).await;
         let pods = apps.iter().flat_map(|app| {
@@ -169,7 +173,8 @@ impl Court {
         name
     }
 
-    /// Carries a plan out: its machines exist afterwards. The answer says for each pod (by uid) on which Node it was planned.
+    /// Carries a plan out: its machines exist afterwards. The answer says for each pod (by uid) on
+    /// which Node it was planned.
     async fn carry_out(&mut self, snapshot: &Snapshot, plan: &Plan) -> BTreeMap<String, String> {
         let mut places = BTreeMap::new();
         for launch in &plan.launches {
@@ -201,7 +206,8 @@ impl Court {
         must(patches.buffer_unordered(AT_ONCE).try_collect::<Vec<Pod>>().await);
     }
 
-    /// Waits until each pod is bound, and holds kube-scheduler's choice against the plan. Keeps the snapshot if it disagrees: `tenon simulate -f` reads it.
+    /// Waits until each pod is bound, and holds kube-scheduler's choice against the plan. Keeps the
+    /// snapshot if it disagrees: `tenon simulate -f` reads it.
     async fn judge(&self, seed: u64, snapshot: &Snapshot, places: &BTreeMap<String, String>) {
         let verdict =
             eventually("kube-scheduler binds every pod that was planned for", LIMIT, async || {
@@ -255,7 +261,8 @@ impl Court {
         self.delete(self.pods().await.into_values().collect()).await;
         let all = ListParams::default();
         must(self.all::<Node>().delete_collection(&DeleteParams::default(), &all).await);
-        // Nobody else removes the DaemonSet's pods for most of a minute once their machines are gone.
+        // Nobody else removes the DaemonSet's pods for most of a minute once their machines are
+        // gone.
         let daemons: Api<Pod> = Api::namespaced(self.client.clone(), "kube-system");
         let at_once = DeleteParams::default().grace_period(0);
         must(daemons.delete_collection(&at_once, &all).await);
@@ -297,7 +304,8 @@ fn refusal(pod: &Pod) -> Option<String> {
     found.map(|it| it.message.clone().unwrap_or_default())
 }
 
-/// Plans for applications, carries the plan out literally and lets kube-scheduler judge, twice: the second time with machines that exist.
+/// Plans for applications, carries the plan out literally and lets kube-scheduler judge, twice: the
+/// second time with machines that exist.
 async fn plans_hold(bed: &Bed, seed: u64) {
     let mut court = Court::new(bed.client(), seed);
     for round in ["first", "second"] {
@@ -336,15 +344,17 @@ async fn kube_scheduler_binds_what_was_planned() {
     must(bed.stop().await);
 }
 
-/// The same kind of workloads, planned for by the operator and dealt out by kube-scheduler as it likes.
+/// The same kind of workloads, planned for by the operator and dealt out by kube-scheduler as it
+/// likes.
 async fn the_operator_leaves_no_pod_pending(bed: &Bed, programs: TenonPrograms) {
     let tenon = must(KwokOperators::prepare(bed, programs).await);
     for (name, requirements, spec) in workloads::pools() {
         must(tenon.user().apply(&manifest(name, &requirements, &spec)).await);
     }
     let court = Court::new(bed.client(), 0);
-    // Pods that want one host for all of them are left out: kube-scheduler may deal the first one onto a host without room for the others, and then nobody can
-    // help. So is what no plan has a place for: it is asked of the planner before the operator runs.
+    // Pods that want one host for all of them are left out: kube-scheduler may deal the first one
+    // onto a host without room for the others, and then nobody can help. So is what no plan has a
+    // place for: it is asked of the planner before the operator runs.
     let mut apps = workloads::apps(44, "third", 40);
     apps.retain(|app| !app.wants_one_host());
     court.submit(&apps).await;

@@ -1,4 +1,5 @@
-//! EC2NodeClasses with a placement group: their nodes are in its partitions and say in which, and where there is no such group the NodeClass says that.
+//! EC2NodeClasses with a placement group: their nodes are in its partitions and say in which, and
+//! where there is no such group the NodeClass says that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -43,7 +44,8 @@ async fn pool(tenon: &Installation, name: &str) {
     must(user.pool(name, &requirements, &of_class).await);
 }
 
-/// The group and the partition of each node of a pool, as its labels have them. They are what EC2 says of the instance, and the NodeClaim says the same.
+/// The group and the partition of each node of a pool, as its labels have them. They are what EC2
+/// says of the instance, and the NodeClaim says the same.
 async fn placed(tenon: &Installation, pool: &str) -> Vec<(String, String)> {
     let alive = must(tenon.instances());
     let claims = must(tenon.user().claims(pool).await);
@@ -115,7 +117,8 @@ async fn nodes_are_spread_over_the_partitions_of_their_placement_group() {
     let all = ["1", "2", "3"].map(|number| (id.clone(), number.to_owned()));
     assert_eq!(partitions, BTreeSet::from(all));
 
-    // By its ID, and without anybody who cares for the partition: EC2 chooses one, and the node has it as a label before it takes pods.
+    // By its ID, and without anybody who cares for the partition: EC2 chooses one, and the node has
+    // it as a label before it takes pods.
     class(&tenon, "anywhere", json!({ "id": id })).await;
     pool(&tenon, "anywhere").await;
     must(

@@ -1,4 +1,5 @@
-//! The checks against a real API server and the AWS double: nothing is wrong on a healthy bed, and each fault that is made is found and named.
+//! The checks against a real API server and the AWS double: nothing is wrong on a healthy bed, and
+//! each fault that is made is found and named.
 
 use std::sync::Arc;
 
@@ -106,7 +107,8 @@ fn webhook() -> Value {
     })
 }
 
-/// What somebody does to a cluster, its account and its network, and by which words the checks name it. Each passes without it.
+/// What somebody does to a cluster, its account and its network, and by which words the checks name
+/// it. Each passes without it.
 const FAULTS: [(&str, &str); 17] = [
     ("CL-14", "gone.example.com"),
     ("EX-01", "default/karpenter-old"),

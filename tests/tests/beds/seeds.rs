@@ -1,5 +1,5 @@
-//! Every manifest that users wrote is applied as they would apply it: it leads to Ready, to the condition that names what is missing, or to the API
-//! server's refusal.
+//! Every manifest that users wrote is applied as they would apply it: it leads to Ready, to the
+//! condition that names what is missing, or to the API server's refusal.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -107,7 +107,8 @@ async fn the_default_pair_runs_pods(tenon: &Installation, seeds: &mut BTreeMap<S
         assert!(zones.contains(&zone), "{zones:?}");
     }
 
-    // A pod that asks for the label of the pool's nodes gets one of them, launched as the class says.
+    // A pod that asks for the label of the pool's nodes gets one of them, launched as the class
+    // says.
     user.scale("web", 1, &json!({ "nodepool": "default" })).await.expect("scaled");
     user.runs("web", 1).await.unwrap_or_else(|error| panic!("{error}"));
     let instances = tenon.instances().expect("AWS");
@@ -126,7 +127,8 @@ async fn the_default_pair_runs_pods(tenon: &Installation, seeds: &mut BTreeMap<S
     assert_eq!(node.labels()["nodepool"], "default");
 }
 
-/// The reservation is somebody's in another account: the pair may be Ready without it, as on-demand capacity serves, or says that it is missing.
+/// The reservation is somebody's in another account: the pair may be Ready without it, as on-demand
+/// capacity serves, or says that it is missing.
 async fn the_reserved_pair_says_what_is_missing(user: &User, seeds: &mut BTreeMap<String, Value>) {
     for name in ["reserved-capacity-ec2nodeclass", "reserved-gpu-nodepool"] {
         user.apply(&take(seeds, name)).await.unwrap_or_else(|error| panic!("{name}: {error}"));

@@ -1,4 +1,5 @@
-//! `tenon simulate --live` and `tenon explain` say of a running cluster what its operator does and why, and change nothing.
+//! `tenon simulate --live` and `tenon explain` say of a running cluster what its operator does and
+//! why, and change nothing.
 
 use std::path::PathBuf;
 use std::process::Output;
@@ -110,7 +111,8 @@ async fn the_simulation_says_what_the_operator_says(tenon: &Tenon, user: &User, 
     assert_eq!(outcome["launches"][0]["nodePool"], POOL);
     assert!(outcome["totals"]["lowerBoundPerHour"].as_f64().is_some_and(|bound| bound > 0.0));
 
-    // The same from what was kept, without a cluster. The time goes on, but nothing here depends on it.
+    // The same from what was kept, without a cluster. The time goes on, but nothing here depends on
+    // it.
     let again = tenon.json("simulate -f kept.json").await;
     for part in ["launches", "placements", "unschedulable", "disruptions"] {
         assert_eq!(again[part], outcome[part], "{part}");

@@ -1,5 +1,5 @@
-//! The playground as a person uses it: `sandbox up` in one terminal; in another its exports, kubectl, helm, `tenon`, and the verbs of `sandbox`; at the
-//! end Ctrl-C.
+//! The playground as a person uses it: `sandbox up` in one terminal; in another its exports,
+//! kubectl, helm, `tenon`, and the verbs of `sandbox`; at the end Ctrl-C.
 
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};

@@ -1,4 +1,5 @@
-//! What `tenon preflight` and `tenon doctor` say on a bed, and which checks have been seen to fail and to pass there.
+//! What `tenon preflight` and `tenon doctor` say on a bed, and which checks have been seen to fail
+//! and to pass there.
 
 use std::collections::BTreeSet;
 
@@ -52,7 +53,8 @@ impl<'a> Verdicts<'a> {
         self.failed.extend(checks.iter().map(|(id, _)| (*id).to_owned()));
     }
 
-    /// Asserts that exactly these checks have been seen to fail, and that each has passed in another report.
+    /// Asserts that exactly these checks have been seen to fail, and that each has passed in
+    /// another report.
     pub(super) fn are_complete(&self, checks: &[&str]) {
         let expected: BTreeSet<_> = checks.iter().map(|id| (*id).to_owned()).collect();
         assert_eq!(self.failed, expected, "failed, and what the test says of itself");

@@ -1,4 +1,5 @@
-//! A zonal shift of ARC, with the option that makes the operator follow it: while it lasts nothing is launched in the zone, and what runs there stays.
+//! A zonal shift of ARC, with the option that makes the operator follow it: while it lasts nothing
+//! is launched in the zone, and what runs there stays.
 
 use std::sync::Arc;
 use std::time::Duration;

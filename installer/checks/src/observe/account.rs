@@ -32,7 +32,8 @@ async fn clock_skew(sources: &Sources<'_>) -> Result<i64, Unread> {
     Ok(clock::now().as_second() - date)
 }
 
-/// The role behind a session's ARN: simulations know roles and users only. The path is not part of the session's ARN, so the role is looked up.
+/// The role behind a session's ARN: simulations know roles and users only. The path is not part of
+/// the session's ARN, so the role is looked up.
 async fn principal(sources: &Sources<'_>, arn: &str) -> Result<Option<String>, Unread> {
     if arn.ends_with(":root") {
         return Ok(None);

@@ -1,4 +1,5 @@
-//! Subnets, security groups, endpoints, images, instances: what EC2 says of them, as the checks judge it.
+//! Subnets, security groups, endpoints, images, instances: what EC2 says of them, as the checks
+//! judge it.
 
 use std::collections::BTreeMap;
 
@@ -258,7 +259,8 @@ async fn instances(sources: &Sources<'_>) -> Result<Vec<InstanceView>, Unread> {
     Ok(found.iter().map(view).collect())
 }
 
-/// The SSM parameter behind an alias. Of pinned versions the image's name differs, and only the newest has a parameter of a fixed name.
+/// The SSM parameter behind an alias. Of pinned versions the image's name differs, and only the
+/// newest has a parameter of a fixed name.
 pub(crate) fn parameter(alias: &str, kubernetes: &str, architecture: &str) -> Option<String> {
     let (family, version) = alias.split_once('@')?;
     let machine = if architecture == "arm64" { "arm64" } else { "x86_64" };

@@ -116,7 +116,8 @@ async fn boundary_blocks(sources: &Sources<'_>) -> Result<Vec<String>, Unread> {
     Ok(blocked)
 }
 
-/// Whether a resource's policy allows a service or identity provider an action. Conditions are not looked at: they limit it to some of its callers.
+/// Whether a resource's policy allows a service or identity provider an action. Conditions are not
+/// looked at: they limit it to some of its callers.
 pub(super) fn lets_act(document: &Document, who: &str, action: &str) -> bool {
     document.statements.iter().filter(|one| one.effect == Effect::Allow).any(|statement| {
         let Actions::Only(actions) = &statement.actions else { return false };

@@ -1,4 +1,5 @@
-//! Asks from inside the cluster: a Job with the operator's image, options, identity and place makes one call of each service, and is removed.
+//! Asks from inside the cluster: a Job with the operator's image, options, identity and place makes
+//! one call of each service, and is removed.
 
 use std::time::Duration;
 
@@ -18,7 +19,8 @@ use super::Sources;
 use super::kubernetes::why;
 use super::unread::Unread;
 
-/// Where the report is left, so that it becomes the message of the pod's end: no log has to be read for it.
+/// Where the report is left, so that it becomes the message of the pod's end: no log has to be read
+/// for it.
 const REPORT: &str = "/run/tenon-probe";
 
 /// How long the pod may take to start, with its image to be pulled, and to answer.
@@ -59,7 +61,8 @@ async fn probe(sources: &Sources<'_>) -> Result<InsideView, Unread> {
     Ok(InsideView { as_operator, report: report? })
 }
 
-/// A Job whose pod is like the operator's, as far as what it reaches depends on it. Before an installation it is `nobody`, in this region.
+/// A Job whose pod is like the operator's, as far as what it reaches depends on it. Before an
+/// installation it is `nobody`, in this region.
 fn job(pod: &Value, labels: Option<Value>, install_id: &str, nobody: Option<&str>) -> Value {
     let mut spec = pod.clone();
     let fields = spec.as_object_mut().expect("a pod's spec is an object");

@@ -159,7 +159,8 @@ async fn version(cluster: &Cluster) -> Result<String, Unread> {
     Ok(format!("{}.{}", info.major, info.minor))
 }
 
-/// What an object says at a place; nothing where it says nothing, or what the API server would not have taken.
+/// What an object says at a place; nothing where it says nothing, or what the API server would not
+/// have taken.
 fn quantity(object: &Value, pointer: &str) -> Quantity {
     text(object, pointer).parse().unwrap_or(Quantity::ZERO)
 }
@@ -212,7 +213,8 @@ fn marks(object: &Value) -> BTreeMap<String, String> {
             .flatten()
             .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
     };
-    // Annotations can be long and hold what users typed: the keys are what matters, and short values.
+    // Annotations can be long and hold what users typed: the keys are what matters, and short
+    // values.
     of("labels").chain(of("annotations").filter(|(_, value)| value.len() <= 256)).collect()
 }
 

@@ -99,7 +99,8 @@ async fn pods(cluster: &Cluster, namespace: &str, selector: &str) -> Result<Vec<
     Ok(views)
 }
 
-/// The container that ended without a message of its own: its log has the reason, and what Kubernetes says of it is only that it waits.
+/// The container that ended without a message of its own: its log has the reason, and what
+/// Kubernetes says of it is only that it waits.
 fn ended(pod: &Value) -> Option<&str> {
     let statuses = pod.pointer("/status/containerStatuses")?.as_array()?;
     let status = statuses.iter().find(|status| {

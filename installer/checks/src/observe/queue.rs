@@ -39,7 +39,8 @@ pub(super) fn read(sources: &Sources<'_>) -> (Seen<Option<QueueView>>, Seen<Vec<
     (Seen::Known(queue), Seen::Known(rules.collect()))
 }
 
-/// When a command on this machine last deleted the queue of that name, by what was written down of it.
+/// When a command on this machine last deleted the queue of that name, by what was written down of
+/// it.
 pub(super) fn deleted(sources: &Sources<'_>) -> Seen<Option<i64>> {
     let Some(file) = &sources.audit else {
         return Seen::Unknown("the location of the audit log is unknown".to_owned());
@@ -58,7 +59,8 @@ pub(super) fn deleted(sources: &Sources<'_>) -> Seen<Option<i64>> {
     last.into()
 }
 
-/// The key that the queue is to have, or, where the queue is not ours to change, the one that it has.
+/// The key that the queue is to have, or, where the queue is not ours to change, the one that it
+/// has.
 pub(super) async fn key(sources: &Sources<'_>) -> Seen<Option<KeyView>> {
     let (Some(world), Ok(desired)) = (sources.world, &sources.desired) else {
         return Seen::default();
@@ -91,7 +93,8 @@ async fn policy(sources: &Sources<'_>, key: &str) -> Result<String, Unread> {
     policy.map(str::to_owned).ok_or_else(|| "the answer has no policy".into())
 }
 
-/// Whether a key's policy lets EventBridge write into a queue that the key encrypts. Conditions are not looked at: they limit it to rules or accounts.
+/// Whether a key's policy lets EventBridge write into a queue that the key encrypts. Conditions are
+/// not looked at: they limit it to rules or accounts.
 fn is_open_to_events(policy: &str) -> bool {
     let Ok(document) = Document::parse(policy) else { return false };
     let actions = ["kms:GenerateDataKey", "kms:Decrypt"];

@@ -1,6 +1,8 @@
-//! A signed call of a service that this program has no client for, in the JSON protocol that most of them speak.
+//! A signed call of a service that this program has no client for, in the JSON protocol that most
+//! of them speak.
 //!
-//! Three services are asked one question each, and their clients would cost more than all the rest of the program.
+//! Three services are asked one question each, and their clients would cost more than all the rest
+//! of the program.
 
 use std::time::{Duration, SystemTime};
 

@@ -1,4 +1,5 @@
-//! Whether a registry has the operator's image, and for which architectures: its manifest is asked for as nodes do (OCI distribution specification).
+//! Whether a registry has the operator's image, and for which architectures: its manifest is asked
+//! for as nodes do (OCI distribution specification).
 
 use std::time::Duration;
 

@@ -18,7 +18,8 @@ pub enum Unreached {
     Target(TargetError),
 }
 
-/// A part could not be read. The report says so in words, as [`Seen::Unknown`](crate::observed::Seen::Unknown).
+/// A part could not be read. The report says so in words, as
+/// [`Seen::Unknown`](crate::observed::Seen::Unknown).
 #[derive(Debug, thiserror::Error)]
 pub enum Unread {
     /// A call failed.

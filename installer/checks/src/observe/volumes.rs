@@ -1,4 +1,5 @@
-//! Keys of the customer that the volumes of nodes are encrypted with: who launches instances needs a grant on each.
+//! Keys of the customer that the volumes of nodes are encrypted with: who launches instances needs
+//! a grant on each.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +18,8 @@ use super::unread::Unread;
 /// What EBS calls the key that AWS keeps for it.
 const AWS_KEY: &str = "alias/aws/ebs";
 
-/// Keys by which EBS encrypts every volume of the account, and those of images that EC2NodeClasses use.
+/// Keys by which EBS encrypts every volume of the account, and those of images that EC2NodeClasses
+/// use.
 pub(super) async fn keys(sources: &Sources<'_>) -> Result<Vec<VolumeKeyView>, Unread> {
     let (of_account, of_images) =
         tokio::try_join!(key_of_account(sources.aws), keys_of_images(sources))?;
@@ -78,7 +80,8 @@ fn encrypted(image: &Image) -> Vec<String> {
         .collect()
 }
 
-/// Whether a key is AWS's own, which everybody in the account may use. A key that can't be looked at counts as the customer's.
+/// Whether a key is AWS's own, which everybody in the account may use. A key that can't be looked
+/// at counts as the customer's.
 async fn is_kept_by_aws(sources: &Sources<'_>, key: &str) -> bool {
     if key.ends_with(AWS_KEY) {
         return true;

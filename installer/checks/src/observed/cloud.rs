@@ -115,7 +115,8 @@ pub struct IamView {
     pub boundary_blocks: Seen<Vec<String>>,
     /// What the trust policies of roles that somebody else made lack.
     pub trust_problems: Seen<Vec<String>>,
-    /// What the operator's role lacks, as `action on resource (statement)`; none if the role does not exist.
+    /// What the operator's role lacks, as `action on resource (statement)`; none if the role does
+    /// not exist.
     pub controller_gaps: Seen<Option<Vec<String>>>,
 }
 

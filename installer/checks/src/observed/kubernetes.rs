@@ -33,7 +33,8 @@ pub struct KubernetesView {
     pub crds: Seen<Vec<CrdView>>,
     /// Helm releases by their records.
     pub releases: Seen<Vec<ReleaseView>>,
-    /// The role that an annotation of the operator's service account names; outer none if there is no account.
+    /// The role that an annotation of the operator's service account names; outer none if there is
+    /// no account.
     pub service_account_role: Seen<Option<String>>,
     /// The ConfigMap `aws-auth`: its `mapRoles`.
     pub aws_auth: Seen<Option<String>>,

@@ -137,7 +137,8 @@ pub(super) async fn hand_back(
     rollout::await_rollout(context, deployment, seconds, progress).await
 }
 
-/// Takes our annotations off, and gives the replicas back in the same write where they are still away.
+/// Takes our annotations off, and gives the replicas back in the same write where they are still
+/// away.
 pub(super) async fn forget(
     context: &Context,
     deployment: &Object,

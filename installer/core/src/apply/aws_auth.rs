@@ -1,4 +1,5 @@
-//! Steps on the ConfigMap `aws-auth`: each writes only to what it has just read, and starts over when somebody was faster.
+//! Steps on the ConfigMap `aws-auth`: each writes only to what it has just read, and starts over
+//! when somebody was faster.
 
 use std::fmt::Display;
 

@@ -62,7 +62,8 @@ pub(super) async fn create_association(
     };
     match until_visible(Lag::RoleInAssociation, call).await {
         Ok(_) => Ok(()),
-        // Made by a call whose answer was lost; or by somebody else, a moment ago. Another role in it is the next run's business.
+        // Made by a call whose answer was lost; or by somebody else, a moment ago. Another role in
+        // it is the next run's business.
         Err(error) if error.is_there_already() => {
             let of = ServiceAccount {
                 namespace: association.namespace.clone(),
@@ -184,7 +185,8 @@ pub async fn delete_access_entry(context: &Context, arn: &str) -> Result<(), Fai
 /// How long EKS may take over a Fargate profile.
 const FARGATE_TIME: Duration = Duration::from_mins(20);
 
-/// Makes a Fargate profile and waits until it is active. One that differs is removed first: nothing of it can be changed.
+/// Makes a Fargate profile and waits until it is active. One that differs is removed first: nothing
+/// of it can be changed.
 pub(super) async fn create_fargate(
     context: &Context,
     profile: &FargateProfile,

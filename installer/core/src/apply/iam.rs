@@ -167,7 +167,8 @@ pub async fn delete_instance_profile(aws: &Aws, name: &str) -> Result<(), Failur
     Ok(())
 }
 
-/// Removes an installation's role with everything that hangs on it. A profile that is not the operator's stays, and so does the role then.
+/// Removes an installation's role with everything that hangs on it. A profile that is not the
+/// operator's stays, and so does the role then.
 pub async fn delete_role(aws: &Aws, install_id: &str, name: &str) -> Result<(), Failure> {
     let api = &aws.iam;
     let what = || format!("role {name}");
@@ -266,7 +267,8 @@ pub(super) async fn create_spot_role(context: &Context) -> Result<(), Failure> {
     }
 }
 
-/// Makes an identity provider, or lets it take our audience. Somebody else's will do: it says the same.
+/// Makes an identity provider, or lets it take our audience. Somebody else's will do: it says the
+/// same.
 pub(super) async fn ensure_provider(
     context: &Context,
     provider: &Provider,

@@ -49,7 +49,8 @@ pub(super) async fn write(
     match context.cluster.create(&resource, &key, &body).await {
         Ok(()) => {}
         Err(error) if error.is_conflict() => {
-            // An interrupted run wrote it; or Helm did in this moment, and the next run comes after it.
+            // An interrupted run wrote it; or Helm did in this moment, and the next run comes after
+            // it.
             let live = context.cluster.get(&resource, &key).await?.unwrap_or_default();
             if annotation(&live, SPEC_HASH) != Some(record.hash.as_str()) {
                 return Err(Failure::Foreign { what: key.to_string() });

@@ -17,7 +17,8 @@ use crate::kubernetes::object::Object;
 /// How long a pod may take to end: longer than any grace period of the chart.
 const END: Duration = Duration::from_mins(5);
 
-/// Starts the canary and waits until it could take over. If it can't, it goes, and the error says why.
+/// Starts the canary and waits until it could take over. If it can't, it goes, and the error says
+/// why.
 pub(super) async fn prove_canary(
     context: &Context,
     canary: &Object,
@@ -34,7 +35,8 @@ pub(super) async fn prove_canary(
     }
 }
 
-/// Waits until all pods of a Deployment are new and serve, and tells what is missing whenever that changes.
+/// Waits until all pods of a Deployment are new and serve, and tells what is missing whenever that
+/// changes.
 pub(super) async fn await_rollout(
     context: &Context,
     deployment: &Object,
@@ -79,7 +81,8 @@ pub(super) async fn remove_canary(context: &Context, canary: &Object) -> Result<
     .await
 }
 
-/// Whether the canary's service account may take the Lease. A caller who may not ask finds out by the canary itself.
+/// Whether the canary's service account may take the Lease. A caller who may not ask finds out by
+/// the canary itself.
 async fn may_lead(context: &Context, canary: &Object) -> Result<(), Failure> {
     let pointer = "/spec/template/spec/serviceAccountName";
     let account = canary.body.pointer(pointer).and_then(serde_json::Value::as_str);

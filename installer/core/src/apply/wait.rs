@@ -28,7 +28,8 @@ impl Tries {
     }
 }
 
-/// Repeats a call to Kubernetes while it fails for a passing reason: a conflict, overload, a server that restarts, a type that is not served yet.
+/// Repeats a call to Kubernetes while it fails for a passing reason: a conflict, overload, a server
+/// that restarts, a type that is not served yet.
 pub async fn transient<T, F>(tries: Tries, mut call: impl FnMut() -> F) -> Result<T, KubeError>
 where
     F: Future<Output = Result<T, KubeError>>,
@@ -71,7 +72,8 @@ where
     }
 }
 
-/// What was said last about something that is waited for, so that it is said again only when it has changed.
+/// What was said last about something that is waited for, so that it is said again only when it has
+/// changed.
 #[derive(Debug, Default)]
 pub struct LastReport(Mutex<String>);
 

@@ -1,4 +1,5 @@
-//! The profiles of the AWS configuration, by name. The SDK takes a profile that does not exist for one without credentials.
+//! The profiles of the AWS configuration, by name. The SDK takes a profile that does not exist for
+//! one without credentials.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

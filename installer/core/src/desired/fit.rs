@@ -26,7 +26,8 @@ pub fn by_pod_identity(settings: &Settings) -> bool {
     identity(settings) == Identity::PodIdentity
 }
 
-/// Whether nodes are let in by the ConfigMap `aws-auth`: only where it is asked for, or where nothing else is known.
+/// Whether nodes are let in by the ConfigMap `aws-auth`: only where it is asked for, or where
+/// nothing else is known.
 pub(super) fn by_aws_auth(settings: &Settings, facts: &Facts) -> bool {
     match settings.authorization {
         Authorization::AwsAuth => true,

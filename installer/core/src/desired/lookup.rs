@@ -1,4 +1,5 @@
-//! What is read before it is compared with what should be there: everything that bears, or would bear, a name of ours.
+//! What is read before it is compared with what should be there: everything that bears, or would
+//! bear, a name of ours.
 
 use super::Desired;
 use crate::observe::world::Lookup;

@@ -1,7 +1,10 @@
-//! The ConfigMap `kube-system/aws-auth`, which lets nodes into clusters that know no access entries.
+//! The ConfigMap `kube-system/aws-auth`, which lets nodes into clusters that know no access
+//! entries.
 //!
-//! It is everybody's: one wrong character locks all nodes out. So an element is appended to the text as it stands, the result is read again and compared before
-//! it is written, nothing is written to a map that does not parse, and removal brings back the very text that was there before.
+//! It is everybody's: one wrong character locks all nodes out. So an element is appended to the
+//! text as it stands, the result is read again and compared before it is written, nothing is
+//! written to a map that does not parse, and removal brings back the very text that was there
+//! before.
 
 use kube::core::ApiResource;
 use serde::{Deserialize, Serialize};
@@ -168,7 +171,8 @@ pub fn added_by(live: &Value, install_id: &str) -> Option<String> {
     note(live).filter(|note| note.install_id == install_id).map(|note| note.role_arn)
 }
 
-/// The ConfigMap with the mapping: a new one, or a merge patch of the live one that the API server refuses if somebody was faster. `None` if it is in it.
+/// The ConfigMap with the mapping: a new one, or a merge patch of the live one that the API server
+/// refuses if somebody was faster. `None` if it is in it.
 pub fn with(
     live: Option<&Value>,
     mapping: &Mapping,
@@ -277,7 +281,8 @@ fn cut(text: &str, role_arn: &str, rest: &[Value]) -> Result<String, AwsAuthErro
     checked(without.unwrap_or_default(), rest)
 }
 
-/// The text if it says what is wanted, else the list written anew: a flow list can't be appended to by lines. It is read again either way.
+/// The text if it says what is wanted, else the list written anew: a flow list can't be appended to
+/// by lines. It is read again either way.
 fn checked(text: String, wanted: &[Value]) -> Result<String, AwsAuthError> {
     if parse(Some(&text)).is_ok_and(|list| list == wanted) {
         return Ok(text);

@@ -6,8 +6,9 @@ use super::object::Object;
 
 const INSTANCE: &str = "app.kubernetes.io/instance";
 
-/// The canary of the operator's Deployment: the same pod once, under another instance label, so that neither the Service nor the disruption budget nor the
-/// anti-affinity of the other pods know it. The same service account and Lease, so it can take over.
+/// The canary of the operator's Deployment: the same pod once, under another instance label, so
+/// that neither the Service nor the disruption budget nor the anti-affinity of the other pods know
+/// it. The same service account and Lease, so it can take over.
 pub fn of(deployment: &Object) -> Object {
     let name = format!("{}-canary", deployment.name);
     let instance = format!("{}-canary", instance(&deployment.body).unwrap_or("tenon"));

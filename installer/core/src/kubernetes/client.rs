@@ -1,8 +1,10 @@
 //! Reading, applying and deleting objects of any type, with errors that say what was tried on what.
 //!
-//! The client's own retries are off ([`without_hidden_retries`]): they would say nothing while a server is overloaded, and to the eviction API 429 is an answer.
-//! Reads are repeated here, and say so; writes are repeated by whoever knows what a conflict means for them. A server that is silent is given up
-//! ([`with_deadline`]): a network that drops packets tells nobody, and a call would wait for ever.
+//! The client's own retries are off ([`without_hidden_retries`]): they would say nothing while a
+//! server is overloaded, and to the eviction API 429 is an answer. Reads are repeated here, and say
+//! so; writes are repeated by whoever knows what a conflict means for them. A server that is silent
+//! is given up ([`with_deadline`]): a network that drops packets tells nobody, and a call would
+//! wait for ever.
 
 mod error;
 
@@ -32,15 +34,17 @@ pub(crate) const FIELD_MANAGER: &str = "tenon";
 /// For how long a read is repeated while the API server is overloaded or restarting.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long the API server may say nothing: as long as it gives itself for a call (`--request-timeout`). It counts from the last byte, so that a long list over a
-/// slow line is read to its end.
+/// How long the API server may say nothing: as long as it gives itself for a call
+/// (`--request-timeout`). It counts from the last byte, so that a long list over a slow line is
+/// read to its end.
 const SILENCE: Duration = Duration::from_mins(1);
 
 /// How long a connection may take to be opened, TLS included.
 const CONNECT: Duration = Duration::from_secs(30);
 
-/// A configuration whose client gives up an API server that does not answer. It speaks HTTP/1, so each connection carries one call at a time, and one that is given
-/// up is closed. The installer watches nothing and follows no logs: no call is meant to be silent for long.
+/// A configuration whose client gives up an API server that does not answer. It speaks HTTP/1, so
+/// each connection carries one call at a time, and one that is given up is closed. The installer
+/// watches nothing and follows no logs: no call is meant to be silent for long.
 pub(crate) fn with_deadline(mut config: Config) -> Config {
     config.connect_timeout = Some(CONNECT);
     config.read_timeout = Some(SILENCE);
@@ -224,7 +228,8 @@ impl Cluster {
             metadata.name.as_deref().unwrap_or_default(),
         );
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        // Not `Api::evict`: it spells the delete options in a way that the API server does not read, and the precondition would be lost.
+        // Not `Api::evict`: it spells the delete options in a way that the API server does not
+        // read, and the precondition would be lost.
         let eviction = json!({
             "apiVersion": "policy/v1",
             "kind": "Eviction",
@@ -299,7 +304,8 @@ impl Cluster {
             .map_err(|source| failed("patch", key.to_string(), source))
     }
 
-    /// Removes one finalizer, if it is there, and touches no other: a JSON patch that fails when somebody else was faster is tried again.
+    /// Removes one finalizer, if it is there, and touches no other: a JSON patch that fails when
+    /// somebody else was faster is tried again.
     pub async fn remove_finalizer(
         &self,
         resource: &ApiResource,

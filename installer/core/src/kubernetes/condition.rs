@@ -31,14 +31,16 @@ pub fn is_ready(object: &Value) -> bool {
 /// Type of the condition by which a NodePool says whether plans are made with it.
 const PLANNING: &str = "PlanningActive";
 
-/// Why the operator makes no plans with a NodePool that is ready, and since when; `None` where it does.
+/// Why the operator makes no plans with a NodePool that is ready, and since when; `None` where it
+/// does.
 pub fn planning_paused(pool: &Value) -> Option<Untrue> {
     let untrue = untrue(pool).into_iter().find(|condition| condition.kind == PLANNING);
     let is_paused = all(pool).any(|it| it["type"] == PLANNING && it["status"] == "False");
     untrue.filter(|_| is_paused && is_ready(pool))
 }
 
-/// The conditions that keep an object from being ready; `Ready` itself says nothing that they don't, and is told only where it is alone.
+/// The conditions that keep an object from being ready; `Ready` itself says nothing that they
+/// don't, and is told only where it is alone.
 pub fn untrue(object: &Value) -> Vec<Untrue> {
     let mut found = all(object)
         .filter(|condition| condition["status"] != "True")

@@ -10,7 +10,8 @@ use serde_json::Value;
 use self::compatibility::Known;
 use super::object::Object;
 
-/// Those that the AWS provider needs; KWOKNodeClass is for trying Tenon without AWS, and CapacityBuffer may belong to another autoscaler.
+/// Those that the AWS provider needs; KWOKNodeClass is for trying Tenon without AWS, and
+/// CapacityBuffer may belong to another autoscaler.
 const MANIFESTS: [&str; 4] = [
     include_str!("../../../../crds/manifests/karpenter.sh_nodepools.yaml"),
     include_str!("../../../../crds/manifests/karpenter.sh_nodeclaims.yaml"),

@@ -1,4 +1,5 @@
-//! The first NodePool and EC2NodeClass: either the pair named `default`, or what the user's files hold.
+//! The first NodePool and EC2NodeClass: either the pair named `default`, or what the user's files
+//! hold.
 
 use std::collections::BTreeMap;
 

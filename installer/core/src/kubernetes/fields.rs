@@ -1,7 +1,8 @@
 //! Who owns which fields of an object, and what is left of it after ours are applied.
 //!
-//! The API server records for each manager the fields that it wrote last (`metadata.managedFields`). That is the record of what was applied: a field that
-//! somebody else wrote since is theirs in it.
+//! The API server records for each manager the fields that it wrote last
+//! (`metadata.managedFields`). That is the record of what was applied: a field that somebody else
+//! wrote since is theirs in it.
 
 use serde_json::{Map, Value};
 
@@ -57,7 +58,8 @@ impl Ownership {
         names
     }
 
-    /// The object after the fields that these managers applied and that are no longer wanted are gone.
+    /// The object after the fields that these managers applied and that are no longer wanted are
+    /// gone.
     fn pruned(&self, live: &Value, wanted: &Value, ours: &[&str]) -> Value {
         let mut after = live.clone();
         let is_ours = |manager: &&Manager| ours.contains(&manager.name.as_str());
@@ -69,7 +71,8 @@ impl Ownership {
         after
     }
 
-    /// The object after it was applied by these managers: what is wanted wins, what they no longer want goes, and what others own stays.
+    /// The object after it was applied by these managers: what is wanted wins, what they no longer
+    /// want goes, and what others own stays.
     pub(crate) fn applied(&self, live: &Value, wanted: &Value, ours: &[&str]) -> Value {
         let mut after = self.pruned(live, wanted, ours);
         let fields = self.managers.iter().map(|manager| &manager.fields).collect::<Vec<_>>();
@@ -141,7 +144,8 @@ fn prune(live: &mut Value, wanted: Option<&Value>, owned: &Value, others: &[&Val
     }
 }
 
-/// What is wanted over what is there. The API server's defaults within elements of a list stay, and so do elements of others in a list that has several owners.
+/// What is wanted over what is there. The API server's defaults within elements of a list stay, and
+/// so do elements of others in a list that has several owners.
 fn overlay(base: &mut Value, over: &Value, fields: &[&Value]) {
     match (base, over) {
         (_, Value::Null) => {}

@@ -1,6 +1,8 @@
-//! NodePools that stand still: they launch nothing and disrupt nothing of their own accord. Interruptions are still handled, and nodes still drain.
+//! NodePools that stand still: they launch nothing and disrupt nothing of their own accord.
+//! Interruptions are still handled, and nodes still drain.
 //!
-//! Limits and budgets are no part of what makes nodes drift, so freezing and thawing replaces no node.
+//! Limits and budgets are no part of what makes nodes drift, so freezing and thawing replaces no
+//! node.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

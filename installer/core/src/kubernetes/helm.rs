@@ -1,7 +1,9 @@
-//! The record by which Helm knows an installation as a release of its own: `helm list`, `get`, `upgrade`, `rollback` and `uninstall` work on what `tenon` installed.
+//! The record by which Helm knows an installation as a release of its own: `helm list`, `get`,
+//! `upgrade`, `rollback` and `uninstall` work on what `tenon` installed.
 //!
-//! A release is a Secret with JSON, compressed and base64-coded. It holds the chart that is part of this program, the values, and the manifest: the operator's
-//! objects without our marks, so that an upgrade by Helm leaves the marks alone.
+//! A release is a Secret with JSON, compressed and base64-coded. It holds the chart that is part of
+//! this program, the values, and the manifest: the operator's objects without our marks, so that an
+//! upgrade by Helm leaves the marks alone.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -206,7 +208,8 @@ pub fn revision(metadata: &ObjectMeta) -> Option<Revision> {
     })
 }
 
-/// The Secrets of an installation's revisions, and of Helm's own that followed on them. What was there before is of another release of that name.
+/// The Secrets of an installation's revisions, and of Helm's own that followed on them. What was
+/// there before is of another release of that name.
 pub fn secrets_of(revisions: &[Revision], install_id: &str) -> Vec<String> {
     let is_ours = |revision: &&Revision| revision.install_id.as_deref() == Some(install_id);
     let first = revisions.iter().filter(is_ours).map(|revision| revision.number).min();

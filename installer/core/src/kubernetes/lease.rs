@@ -37,7 +37,8 @@ impl Place {
         Self { namespace: namespace.to_owned(), name: NAME.to_owned() }
     }
 
-    /// The Lease of a Deployment of Tenon's. Its container's variables are literal where they name another one than usual.
+    /// The Lease of a Deployment of Tenon's. Its container's variables are literal where they name
+    /// another one than usual.
     pub fn of(deployment: &Value) -> Self {
         let own = deployment.pointer("/metadata/namespace").and_then(Value::as_str);
         let usual = Self::usual(own.unwrap_or_default());
@@ -56,7 +57,8 @@ pub fn variable(deployment: &Value, name: &str) -> Option<String> {
     entry["value"].as_str().filter(|value| !value.is_empty()).map(str::to_owned)
 }
 
-/// A holder as it was seen, and when it had last renewed the Lease then: whoever renews it again lives.
+/// A holder as it was seen, and when it had last renewed the Lease then: whoever renews it again
+/// lives.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sighting {
     holder: String,
@@ -65,8 +67,8 @@ pub struct Sighting {
 
 /// What is missing until one of these pods provably leads, or who does.
 ///
-/// The name in the Lease proves nothing: it stays there when its holder dies. So the holder has to be one of the pods, ready, and must have renewed the Lease
-/// since `before`, which needs no clock.
+/// The name in the Lease proves nothing: it stays there when its holder dies. So the holder has to
+/// be one of the pods, ready, and must have renewed the Lease since `before`, which needs no clock.
 ///
 /// # Errors
 /// Why it can't be said yet.
@@ -100,7 +102,8 @@ pub fn leader(
     Err(format!("its holder {holder} has not renewed it yet"))
 }
 
-/// Whether a holder's identity is that of a pod: `<host name>_<unique>`, and the host's name is the pod's, or the node's where the pod uses its network.
+/// Whether a holder's identity is that of a pod: `<host name>_<unique>`, and the host's name is the
+/// pod's, or the node's where the pod uses its network.
 pub fn holds(holder: &str, pod: &Pod) -> bool {
     let host = holder.split('_').next().unwrap_or_default();
     let spec = pod.spec.as_ref();

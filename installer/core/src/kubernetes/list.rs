@@ -10,7 +10,8 @@ const KEYS: [&str; 7] = ["name", "Sid", "key", "mountPath", "containerPort", "to
 /// The elements of a list by their key.
 pub(crate) type Elements<'a> = BTreeMap<String, &'a Value>;
 
-/// The key that all elements of both lists have, each another one within its list. A list of one is enough to know it by.
+/// The key that all elements of both lists have, each another one within its list. A list of one is
+/// enough to know it by.
 pub(crate) fn common_key(old: &[Value], new: &[Value]) -> Option<&'static str> {
     if old.is_empty() && new.is_empty() {
         return None;

@@ -124,8 +124,9 @@ impl Object {
         }
     }
 
-    /// The object as a Helm release owns it, and our marks alone. The first says whose it is, the second what it was made from: if only the first was written,
-    /// the object differs from what it should be, and the next run writes both.
+    /// The object as a Helm release owns it, and our marks alone. The first says whose it is, the
+    /// second what it was made from: if only the first was written, the object differs from what it
+    /// should be, and the next run writes both.
     pub(crate) fn by_owner(&self) -> (Self, Self) {
         let mut of_chart = self.clone();
         if let Some(annotations) = of_chart.body["metadata"]["annotations"].as_object_mut() {
@@ -178,8 +179,8 @@ pub fn annotation<'a>(body: &'a Value, key: &str) -> Option<&'a str> {
     body.get("metadata")?.get("annotations")?.get(key)?.as_str()
 }
 
-/// The first path at which `live` lacks something that `wanted` says; what only `live` has (defaults, status, other managers' fields) doesn't matter.
-/// Empty maps and nulls say nothing.
+/// The first path at which `live` lacks something that `wanted` says; what only `live` has
+/// (defaults, status, other managers' fields) doesn't matter. Empty maps and nulls say nothing.
 pub fn first_difference(wanted: &Value, live: &Value) -> Option<String> {
     fn walk(wanted: &Value, live: Option<&Value>, path: &str) -> Option<String> {
         match (wanted, live) {

@@ -1,4 +1,5 @@
-//! The operator's objects: service account, Deployment, disruption budget, Service and RBAC, as the Helm chart renders them.
+//! The operator's objects: service account, Deployment, disruption budget, Service and RBAC, as the
+//! Helm chart renders them.
 
 use std::collections::BTreeMap;
 
@@ -340,7 +341,8 @@ fn environment(values: &Values) -> Vec<EnvVar> {
         resource("MEMORY_LIMIT", "limits.memory", "1"),
         plain("FEATURE_GATES", &settings.feature_gates.render()),
     ]);
-    // Only what is set is rendered, as upstream's chart does: for the rest the operator's own defaults hold.
+    // Only what is set is rendered, as upstream's chart does: for the rest the operator's own
+    // defaults hold.
     for (name, value) in [
         ("BATCH_MAX_DURATION", &settings.batch_max_duration),
         ("BATCH_IDLE_DURATION", &settings.batch_idle_duration),

@@ -1,4 +1,5 @@
-//! What the operator may do in the cluster: upstream's rules, so that a cluster's own RBAC audits need not change.
+//! What the operator may do in the cluster: upstream's rules, so that a cluster's own RBAC audits
+//! need not change.
 
 use k8s_openapi::api::rbac::v1::{
     ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,

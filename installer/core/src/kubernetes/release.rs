@@ -1,4 +1,5 @@
-//! What all objects of the operator have in common: their release, and the metadata that follows from it.
+//! What all objects of the operator have in common: their release, and the metadata that follows
+//! from it.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! What a Helm revision of ours holds that Helm does not know: a file of the chart, which Helm keeps with the release and never renders.
+//! What a Helm revision of ours holds that Helm does not know: a file of the chart, which Helm
+//! keeps with the release and never renders.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! What the cluster would make of objects, asked by server-side dry runs: everything is checked as if it were applied, and nothing is kept.
+//! What the cluster would make of objects, asked by server-side dry runs: everything is checked as
+//! if it were applied, and nothing is kept.
 
 use std::fmt;
 
@@ -49,7 +50,8 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Tries to apply objects. Those whose type or namespace is itself among them are compared with the schema of their CRD, or can't be tried yet.
+/// Tries to apply objects. Those whose type or namespace is itself among them are compared with the
+/// schema of their CRD, or can't be tried yet.
 pub async fn attempt(cluster: &Cluster, objects: &[&Object]) -> Trial {
     let results = stream::iter(objects)
         .map(|object| async { (*object, try_apply(cluster, object).await) })

@@ -1,4 +1,5 @@
-//! What EC2 holds: the network that nodes are to use, and what the operator made. All that the installer asks EC2, for a plan and for the checks, it asks here.
+//! What EC2 holds: the network that nodes are to use, and what the operator made. All that the
+//! installer asks EC2, for a plan and for the checks, it asks here.
 
 use std::collections::BTreeMap;
 
@@ -209,7 +210,8 @@ pub async fn endpoints(aws: &Aws, vpc: &str) -> Result<Vec<VpcEndpoint>, AwsErro
     found.calling("ec2:DescribeVpcEndpoints", "*")
 }
 
-/// Whether instances of a VPC resolve names (`enableDnsSupport`) or have names (`enableDnsHostnames`), if EC2 says it.
+/// Whether instances of a VPC resolve names (`enableDnsSupport`) or have names
+/// (`enableDnsHostnames`), if EC2 says it.
 pub async fn vpc_attribute(
     aws: &Aws,
     vpc: &str,

@@ -7,7 +7,8 @@ use tenon_iam_policies::Document;
 use crate::aws::{Aws, AwsError, Calling};
 use crate::observe::state::RoleState;
 
-/// Every policy of a role by its name. What IAM returns and can't be read as a policy is an error: it would look like a missing permission otherwise.
+/// Every policy of a role by its name. What IAM returns and can't be read as a policy is an error:
+/// it would look like a missing permission otherwise.
 pub async fn documents(
     aws: &Aws,
     role: &RoleState,

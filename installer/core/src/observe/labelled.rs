@@ -1,4 +1,5 @@
-//! Objects that bear the installation's label, also those that the settings do not ask for: what an earlier run made under other settings, or another version.
+//! Objects that bear the installation's label, also those that the settings do not ask for: what an
+//! earlier run made under other settings, or another version.
 
 use futures::future::try_join_all;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -12,7 +13,8 @@ use crate::kubernetes::client::{Cluster, KubeError};
 use crate::kubernetes::object::Object;
 use crate::ownership::INSTALL_ID;
 
-/// Every type that an operator's chart has had, those that pods hang on first, and CRDs. NodePools and EC2NodeClasses are not in it: nodes hang on them.
+/// Every type that an operator's chart has had, those that pods hang on first, and CRDs. NodePools
+/// and EC2NodeClasses are not in it: nodes hang on them.
 pub fn types() -> [ApiResource; 10] {
     [
         ApiResource::erase::<Deployment>(&()),

@@ -58,7 +58,8 @@ pub struct World {
     pub releases: Vec<Revision>,
 }
 
-/// What is looked for, by name. Whoever says what should be there gives the names; what is made of the answer is not decided here.
+/// What is looked for, by name. Whoever says what should be there gives the names; what is made of
+/// the answer is not decided here.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lookup {
     /// Name of the cluster.
@@ -71,7 +72,8 @@ pub struct Lookup {
     pub node_role_arn: String,
     /// The operator's service account.
     pub service_account: ServiceAccount,
-    /// ARN of the cluster's identity provider, where IRSA is used: a caller without IRSA needs no permission to read providers.
+    /// ARN of the cluster's identity provider, where IRSA is used: a caller without IRSA needs no
+    /// permission to read providers.
     pub provider_arn: Option<String>,
     /// Name of the instance profile.
     pub profile: String,
@@ -87,7 +89,8 @@ pub struct Lookup {
     pub network: Vec<String>,
     /// Kubernetes objects.
     pub objects: Vec<(ApiResource, Key)>,
-    /// Whether Helm is to know the installation: a caller who may not read Secrets can still work without a release.
+    /// Whether Helm is to know the installation: a caller who may not read Secrets can still work
+    /// without a release.
     pub helm_record: bool,
 }
 

@@ -1,4 +1,5 @@
-//! What a step does, as a value: everything that it takes is in it, so that carrying it out needs no choice.
+//! What a step does, as a value: everything that it takes is in it, so that carrying it out needs
+//! no choice.
 
 use serde::Serialize;
 use tenon_iam_policies::Document;
@@ -161,7 +162,8 @@ pub enum Action {
         /// Names of the revisions.
         secrets: Vec<String>,
     },
-    /// Start one pod of the new version beside the old ones, and see whether it can take over. One that can't is removed.
+    /// Start one pod of the new version beside the old ones, and see whether it can take over. One
+    /// that can't is removed.
     ProveCanary {
         /// Its Deployment.
         canary: Object,

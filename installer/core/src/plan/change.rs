@@ -1,7 +1,7 @@
 //! What a step changes, field by field: the path, the value before and the value after.
 //!
-//! Elements of lists are told apart by a key where they have one, so that a changed element is not shown as another list. Lists without one are compared as a
-//! whole.
+//! Elements of lists are told apart by a key where they have one, so that a changed element is not
+//! shown as another list. Lists without one are compared as a whole.
 
 mod path;
 mod secret;
@@ -77,7 +77,8 @@ impl Serialize for Change {
     }
 }
 
-/// What leads from one value to another, in the order of paths. Nulls and what is empty say nothing, so a field that has one is the same as none.
+/// What leads from one value to another, in the order of paths. Nulls and what is empty say
+/// nothing, so a field that has one is the same as none.
 pub fn changes(before: &Value, after: &Value) -> Vec<Change> {
     let mut found = Vec::new();
     walk(&Path::default(), Some(before), Some(after), &mut found);
@@ -96,7 +97,8 @@ fn says_something(value: &Value) -> bool {
 fn walk(path: &Path, before: Option<&Value>, after: Option<&Value>, found: &mut Vec<Change>) {
     let (before, after) =
         (before.filter(|it| says_something(it)), after.filter(|it| says_something(it)));
-    // A map that appears or disappears does so field by field, and a list element by element; an element, such as a statement or a container, is one thing.
+    // A map that appears or disappears does so field by field, and a list element by element; an
+    // element, such as a statement or a container, is one thing.
     let descends = !path.is_element();
     let (no_fields, no_elements) = (Value::Object(Map::new()), Value::Array(Vec::new()));
     let (old, new) = match (before, after) {
@@ -139,8 +141,9 @@ pub(crate) fn is_same(a: &Value, b: &Value) -> bool {
 
 type Pairs<'a> = Vec<(String, (Option<&'a Value>, Option<&'a Value>))>;
 
-/// Elements of two lists side by side, those of the first one in its order and then the new ones; `None` where they have no key, or where those that stay
-/// change their order. Where the new ones stand is not said.
+/// Elements of two lists side by side, those of the first one in its order and then the new ones;
+/// `None` where they have no key, or where those that stay change their order. Where the new ones
+/// stand is not said.
 fn elements<'a>(old: &'a [Value], new: &'a [Value]) -> Option<(&'static str, Pairs<'a>)> {
     let key = common_key(old, new)?;
     let (by_old, by_new) = (by_key(key, old)?, by_key(key, new)?);

@@ -14,7 +14,8 @@ use crate::words::count;
 /// Hours in a month, as AWS counts them.
 const HOURS: f64 = 730.0;
 
-/// List prices of us-east-1 in USD, from AWS's price pages in July 2025; other regions differ by some percent.
+/// List prices of us-east-1 in USD, from AWS's price pages in July 2025; other regions differ by
+/// some percent.
 mod price {
     /// A million requests to SQS, beyond the first million a month.
     pub(super) const SQS_MILLION: f64 = 0.40;
@@ -233,7 +234,8 @@ fn drift(object: &Object, world: &World, claims: &[Value]) -> Option<Drift> {
             claim["spec"]["nodeClassRef"]["name"] == name
         }
     };
-    // The operator gives NodeClaims with a hash of another version the new hash, and does not call that a drift.
+    // The operator gives NodeClaims with a hash of another version the new hash, and does not call
+    // that a drift.
     let (version, current) = if is_pool {
         (labels::NODEPOOL_HASH_VERSION, hash::NODE_POOL_HASH_VERSION)
     } else {
@@ -244,7 +246,8 @@ fn drift(object: &Object, world: &World, claims: &[Value]) -> Option<Drift> {
     (node_claims > 0).then(|| Drift { object: object.key().to_string(), node_claims, all })
 }
 
-/// A spec after it was applied: what is asked for wins, and what the installer wrote earlier and does not ask for any more goes.
+/// A spec after it was applied: what is asked for wins, and what the installer wrote earlier and
+/// does not ask for any more goes.
 fn applied(live: &Value, asked: &Value) -> Value {
     let mut after = live.clone();
     overlay(&mut after, asked);

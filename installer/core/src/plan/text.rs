@@ -1,4 +1,5 @@
-//! A plan for people: lines with what each part of them is, so that whoever prints them may color it.
+//! A plan for people: lines with what each part of them is, so that whoever prints them may color
+//! it.
 
 mod fields;
 mod line;

@@ -1,4 +1,5 @@
-//! Plugins are shell commands here. Where one hangs, the clock is tokio's and paused: it moves on when nothing else is to be done.
+//! Plugins are shell commands here. Where one hangs, the clock is tokio's and paused: it moves on
+//! when nothing else is to be done.
 
 use std::path::Path;
 

@@ -111,7 +111,8 @@ impl Document {
         self.line_of(path).filter(|_| is_there)
     }
 
-    /// The line of the value at a path such as `network.subnetIds[1]`, or of the nearest thing around it that is there.
+    /// The line of the value at a path such as `network.subnetIds[1]`, or of the nearest thing
+    /// around it that is there.
     pub(crate) fn line_of(&self, path: &str) -> Option<u64> {
         let mut here = self;
         for part in path.split(['.', '[']).filter(|part| !part.is_empty()) {

@@ -34,7 +34,8 @@ impl Problem {
         Self { file: None, line: None, path: flag.to_owned(), message }
     }
 
-    /// Of a setting: with its line if its value is that of the settings file, and not of a flag over it.
+    /// Of a setting: with its line if its value is that of the settings file, and not of a flag
+    /// over it.
     pub(super) fn of_setting(
         (file, document): (Option<&Path>, Option<&Document>),
         path: &str,

@@ -1,4 +1,5 @@
-//! The regions that a cluster can be in. A misspelt region has no endpoints, which AWS's SDK only finds out after all its retries.
+//! The regions that a cluster can be in. A misspelt region has no endpoints, which AWS's SDK only
+//! finds out after all its retries.
 
 use crate::words::nearest;
 

@@ -1,4 +1,5 @@
-//! Names that an installation keeps for its life: what was made under an old one would be found by nobody.
+//! Names that an installation keeps for its life: what was made under an old one would be found by
+//! nobody.
 
 use super::Settings;
 use super::config::{Config, Switch};

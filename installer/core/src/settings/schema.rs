@@ -1,6 +1,8 @@
-//! Checks a document against a JSON schema, as far as schemas of our own types go, and reports everything that is wrong at once.
+//! Checks a document against a JSON schema, as far as schemas of our own types go, and reports
+//! everything that is wrong at once.
 //!
-//! The types' own `Deserialize` would stop at the first problem and know no lines; the schema comes from the same types.
+//! The types' own `Deserialize` would stop at the first problem and know no lines; the schema comes
+//! from the same types.
 
 use std::path::Path;
 
@@ -276,7 +278,8 @@ fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// The same but for case, dashes and one slip: a letter wrong, missing, too many or swapped with its neighbour.
+/// The same but for case, dashes and one slip: a letter wrong, missing, too many or swapped with
+/// its neighbour.
 fn are_alike(a: &str, b: &str) -> bool {
     let normal =
         |text: &str| text.to_lowercase().replace(['-', '_'], "").chars().collect::<Vec<_>>();

@@ -1,4 +1,5 @@
-//! What the API server takes for names, labels and quantities. What it would refuse is refused before the first call.
+//! What the API server takes for names, labels and quantities. What it would refuse is refused
+//! before the first call.
 
 /// What [`is_quantity`] takes, in words.
 pub(super) const QUANTITY: &str =

@@ -37,7 +37,8 @@ pub(crate) const RELEASE: &str = "tenon";
 pub struct Values {
     /// Value of the label `app.kubernetes.io/name`; empty: `karpenter`.
     pub name_override: String,
-    /// Name of the objects; empty: `RELEASE-karpenter`, or `RELEASE` if it contains `karpenter`, or `karpenter` if it contains `tenon`.
+    /// Name of the objects; empty: `RELEASE-karpenter`, or `RELEASE` if it contains `karpenter`, or
+    /// `karpenter` if it contains `tenon`.
     pub fullname_override: String,
     /// Additional labels for all objects.
     pub additional_labels: BTreeMap<String, String>,
@@ -88,7 +89,8 @@ pub struct Values {
     pub init_containers: Vec<Container>,
     /// Labels of the nodes that the pods may run on.
     pub node_selector: BTreeMap<String, String>,
-    /// Affinity of the pods. Terms about pods that have no label selector are about the operator's own pods.
+    /// Affinity of the pods. Terms about pods that have no label selector are about the operator's
+    /// own pods.
     pub affinity: Affinity,
     /// Topology spread of the pods. The label selector is added unless it is set.
     pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
@@ -106,7 +108,8 @@ pub struct Values {
     pub log_error_output_paths: Vec<String>,
     /// The operator's settings.
     pub settings: OperatorSettings,
-    /// Values that Helm passes to all charts of an umbrella chart. Templates in `settings` may use them.
+    /// Values that Helm passes to all charts of an umbrella chart. Templates in `settings` may use
+    /// them.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub global: Map<String, Value>,
 }
@@ -243,7 +246,8 @@ impl Default for Values {
 }
 
 impl Values {
-    /// The defaults with a values file merged into them as Helm does it: maps are merged, everything else is replaced, `null` takes a default away.
+    /// The defaults with a values file merged into them as Helm does it: maps are merged,
+    /// everything else is replaced, `null` takes a default away.
     pub fn merged(overrides: &Value) -> Result<Self, serde_json::Error> {
         let defaults = serde_json::to_value(Self::default())?;
         let mut merged = defaults.clone();
@@ -277,8 +281,8 @@ impl Values {
     }
 }
 
-/// Lays one values file over another. Unlike a merge patch it keeps `null`, which takes away a default
-/// that neither file has.
+/// Lays one values file over another. Unlike a merge patch it keeps `null`, which takes away a
+/// default that neither file has.
 pub fn merge(into: &mut Value, overrides: &Value) {
     match (into, overrides) {
         (Value::Object(into), Value::Object(overrides)) => {
@@ -290,7 +294,8 @@ pub fn merge(into: &mut Value, overrides: &Value) {
     }
 }
 
-/// Sections of the values, whose fields have defaults of their own. Everything else is a map or a type of Kubernetes.
+/// Sections of the values, whose fields have defaults of their own. Everything else is a map or a
+/// type of Kubernetes.
 const SECTIONS: [&str; 14] = [
     "controller",
     "debug",
@@ -308,7 +313,8 @@ const SECTIONS: [&str; 14] = [
     "tracing",
 ];
 
-/// A field of a section (`defaults` are the section's) that the overrides say is `null` would get its default again: it gets an empty text, list or map.
+/// A field of a section (`defaults` are the section's) that the overrides say is `null` would get
+/// its default again: it gets an empty text, list or map.
 fn empty_nulls(merged: &mut Value, overrides: &Value, defaults: &Value) {
     let (Value::Object(merged), Value::Object(overrides)) = (merged, overrides) else { return };
     for (key, value) in overrides {

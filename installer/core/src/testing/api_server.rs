@@ -1,4 +1,5 @@
-//! For tests: an API server that keeps what it is sent, lets go of what has no finalizers, and does nothing else.
+//! For tests: an API server that keeps what it is sent, lets go of what has no finalizers, and does
+//! nothing else.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -142,7 +143,8 @@ fn answer(
         _ => match objects.get(path) {
             Some(found) if found["kind"] == "Status" => (403, found.clone()),
             Some(found) => (200, found.clone()),
-            // The last word of a collection's path is its plural, in small letters and without digits.
+            // The last word of a collection's path is its plural, in small letters and without
+            // digits.
             None if path.ends_with('s') => {
                 let items = objects.iter().filter(|(key, _)| {
                     key.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'))

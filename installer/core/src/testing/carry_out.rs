@@ -18,7 +18,8 @@ pub fn carry_out(plan: &Plan, desired: &Desired, world: &mut World) {
     carry_out_some(plan, (usize::MAX, 0), desired, world);
 }
 
-/// The same, and dies after so many steps. Which one of several steps that could be done is the next one follows from the second number.
+/// The same, and dies after so many steps. Which one of several steps that could be done is the
+/// next one follows from the second number.
 pub fn carry_out_some(
     plan: &Plan,
     (at_most, order): (usize, usize),

@@ -71,7 +71,8 @@ pub fn untouched() -> World {
     }
 }
 
-/// A world in which everything is as it should be: what AWS and Kubernetes would say after a complete installation.
+/// A world in which everything is as it should be: what AWS and Kubernetes would say after a
+/// complete installation.
 pub fn complete(desired: &Desired) -> World {
     let mut world = untouched();
     let fargate_role = desired.fargate.as_ref().map(|_| &desired.fargate_role);

@@ -1,4 +1,5 @@
-//! Pages of the book that are written from the code. A test of each fails when they differ, and `TENON_REWRITE=1` writes them.
+//! Pages of the book that are written from the code. A test of each fails when they differ, and
+//! `TENON_REWRITE=1` writes them.
 
 use std::fs;
 use std::path::Path;

@@ -1,8 +1,10 @@
-//! Values files as users of Karpenter's chart write them (`karpenter-values/*.yaml`), rendered by the real Helm with nothing changed: every object is one of
-//! Kubernetes' types and says nothing that the type does not know, and each line `# expect:` of the file holds.
+//! Values files as users of Karpenter's chart write them (`karpenter-values/*.yaml`), rendered by
+//! the real Helm with nothing changed: every object is one of Kubernetes' types and says nothing
+//! that the type does not know, and each line `# expect:` of the file holds.
 //!
-//! A line is `# expect: KIND POINTER JSON`, `# expect: KIND env:NAME JSON`, `# expect: KIND NAME has-rule JSON` or `# expect: no KIND`. Of several objects of a kind,
-//! one has to fulfill it; `null` means that none has the field.
+//! A line is `# expect: KIND POINTER JSON`, `# expect: KIND env:NAME JSON`,
+//! `# expect: KIND NAME has-rule JSON` or `# expect: no KIND`. Of several objects of a kind, one
+//! has to fulfill it; `null` means that none has the field.
 
 use std::path::Path;
 

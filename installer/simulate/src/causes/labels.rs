@@ -1,4 +1,5 @@
-//! Labels: node selectors, node affinity, zones, zones of volumes, and the NodePool's own requirements.
+//! Labels: node selectors, node affinity, zones, zones of volumes, and the NodePool's own
+//! requirements.
 
 use std::collections::BTreeSet;
 

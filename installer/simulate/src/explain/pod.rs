@@ -27,7 +27,8 @@ const JOINS_WITHIN: SignedDuration = SignedDuration::from_mins(5);
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PodFacts {
-    /// Where it is, or is expected; a machine is named by its NodeClaim, or by its Node where there is none.
+    /// Where it is, or is expected; a machine is named by its NodeClaim, or by its Node where there
+    /// is none.
     node: Option<String>,
     requests: ResourceList,
     /// The machine that would be launched for it.

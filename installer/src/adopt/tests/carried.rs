@@ -1,4 +1,5 @@
-//! What of Karpenter's Deployment becomes Tenon's, is told, or is in the way: every way in which its container is told something, and every field of its pods.
+//! What of Karpenter's Deployment becomes Tenon's, is told, or is in the way: every way in which
+//! its container is told something, and every field of its pods.
 
 use serde_json::Value;
 use tenon_installer_core::kubernetes::lease::Place;

@@ -1,4 +1,5 @@
-//! A CloudFormation template with the names, tags and documents of `install`. It needs the capability `CAPABILITY_NAMED_IAM`.
+//! A CloudFormation template with the names, tags and documents of `install`. It needs the
+//! capability `CAPABILITY_NAMED_IAM`.
 
 use serde_json::{Map, Value, json};
 use tenon_installer_core::desired::{Desired, RoleUse};
@@ -7,7 +8,8 @@ use tenon_installer_core::ownership::Tags;
 
 use super::word;
 
-/// `has_provider`: IAM knows the cluster's issuer already; a second one of the same URL could not be made.
+/// `has_provider`: IAM knows the cluster's issuer already; a second one of the same URL could not
+/// be made.
 pub(super) fn template(desired: &Desired, has_provider: bool) -> Value {
     let mut resources = Map::new();
     let fargate_role = desired.fargate.as_ref().map(|_| ("FargateRole", &desired.fargate_role));

@@ -1,5 +1,6 @@
-//! The operator by its Helm charts, for Flux and Argo CD, as files of a git repository: CRDs, operator and custom resources, each applied when the one before is
-//! ready. NodePools and CRDs are never pruned: removing them removes nodes, and that belongs to `tenon uninstall`.
+//! The operator by its Helm charts, for Flux and Argo CD, as files of a git repository: CRDs,
+//! operator and custom resources, each applied when the one before is ready. NodePools and CRDs are
+//! never pruned: removing them removes nodes, and that belongs to `tenon uninstall`.
 
 use serde_json::{Value, json};
 use tenon_installer_core::desired::Desired;
@@ -11,8 +12,9 @@ use crate::cli::export::{ArgocdArgs, ChartArgs, FluxArgs};
 /// A file: its path below the export's folder, and its documents.
 pub(super) type File = (String, Vec<Value>);
 
-/// A Kustomization for each of three folders, in the order in which they depend on each other. The folders themselves are for these alone: the
-/// `kustomization.yaml` keeps a Kustomization of a folder above from applying them all at once.
+/// A Kustomization for each of three folders, in the order in which they depend on each other. The
+/// folders themselves are for these alone: the `kustomization.yaml` keeps a Kustomization of a
+/// folder above from applying them all at once.
 pub(super) fn flux(args: &FluxArgs, settings: &Settings, desired: &Desired) -> Vec<File> {
     let namespace = &settings.namespace;
     let ChartArgs { charts, chart_version, path, .. } = &args.charts;

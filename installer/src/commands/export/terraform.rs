@@ -1,4 +1,5 @@
-//! A Terraform module in JSON. Names, tags and documents are those of `install`, so that either can take over from the other.
+//! A Terraform module in JSON. Names, tags and documents are those of `install`, so that either can
+//! take over from the other.
 
 use serde_json::{Map, Value, json};
 use tenon_installer_core::desired::{Desired, RoleUse};
@@ -9,8 +10,8 @@ use super::word;
 
 mod imports;
 
-/// `cloud`: what is in AWS. What this installation has made there is imported. If IAM knows the cluster's issuer already, a second provider of the same URL could not
-/// be made.
+/// `cloud`: what is in AWS. What this installation has made there is imported. If IAM knows the
+/// cluster's issuer already, a second provider of the same URL could not be made.
 pub(super) fn module(desired: &Desired, cloud: &World) -> Value {
     let has_provider = cloud.provider.is_some();
     let mut resources = Resources::default();

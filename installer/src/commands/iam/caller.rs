@@ -1,4 +1,5 @@
-//! `tenon iam caller`: the policy for whoever runs the installer, limited to what this installation is called.
+//! `tenon iam caller`: the policy for whoever runs the installer, limited to what this installation
+//! is called.
 
 use serde_json::json;
 use tenon_iam_policies::caller::{Purpose, caller_document, caller_document_for};
@@ -15,7 +16,8 @@ use crate::printer::Printer;
 
 /// Name of the policy, and of its pieces where it is too large for one.
 const NAME: &str = "TenonCaller";
-/// Stands for the cluster's issuer, which the policy does not name: it is about all identity providers of EKS in the region.
+/// Stands for the cluster's issuer, which the policy does not name: it is about all identity
+/// providers of EKS in the region.
 const ANY_ISSUER: &str = "https://oidc.eks.example/id/any";
 
 pub(super) async fn run(

@@ -1,4 +1,5 @@
-//! `tenon iam print`: everything that Tenon needs in IAM, SQS and EventBridge, for people who make such things by hand.
+//! `tenon iam print`: everything that Tenon needs in IAM, SQS and EventBridge, for people who make
+//! such things by hand.
 
 use serde_json::{Value, json};
 use tenon_iam_policies::controller::{NamedPolicy, controller_policies};

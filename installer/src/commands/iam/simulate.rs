@@ -1,4 +1,5 @@
-//! Asks IAM what a role may do: calls that must be allowed, and calls that break one condition and must not be.
+//! Asks IAM what a role may do: calls that must be allowed, and calls that break one condition and
+//! must not be.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,6 @@
-//! Random accounts and clusters, with things of others under names of theirs and of ours, and random settings one after the other: a plan that is carried out leaves
-//! nothing to do, a plan that can't be is refused, and after an uninstall everything is what it was.
+//! Random accounts and clusters, with things of others under names of theirs and of ours, and
+//! random settings one after the other: a plan that is carried out leaves nothing to do, a plan
+//! that can't be is refused, and after an uninstall everything is what it was.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -323,7 +324,8 @@ fn damage(account: &mut Account, desired: &Desired, kind: usize) {
     }
 }
 
-/// What an uninstall does not take back, and says so: the agent and the service-linked role, which others may use by now, and an audience of somebody else's provider.
+/// What an uninstall does not take back, and says so: the agent and the service-linked role, which
+/// others may use by now, and an audience of somebody else's provider.
 fn without_what_stays(mut after: Account, before: &Account) -> Account {
     after.agent.clone_from(&before.agent);
     after.spot_role = before.spot_role;

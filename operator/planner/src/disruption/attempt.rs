@@ -1,4 +1,5 @@
-//! One step of consolidation: nodes go when their pods fit on the others, or on one cheaper machine.
+//! One step of consolidation: nodes go when their pods fit on the others, or on one cheaper
+//! machine.
 
 use std::collections::BTreeMap;
 

@@ -152,7 +152,8 @@ impl Deal {
         })
     }
 
-    /// Whether whole pods that some level allows keep the rule: none was taken together with others.
+    /// Whether whole pods that some level allows keep the rule: none was taken together with
+    /// others.
     pub(crate) fn is_exact(&self) -> bool {
         self.is_exact
     }

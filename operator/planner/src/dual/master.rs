@@ -13,7 +13,8 @@
 /// What is too small to matter, relative to prices and to amounts of one.
 const TINY: f64 = 1e-9;
 
-/// What the price of a column is multiplied by so that it is bought only where nothing else is left.
+/// What the price of a column is multiplied by so that it is bought only where nothing else is
+/// left.
 const PROHIBITIVE: f64 = 1e3;
 
 /// See the module.

@@ -1,10 +1,10 @@
 //! What whole pods take of a machine.
 //!
 //! A pod of just over half a machine leaves room that no second one fits into. Pieces of pods don't
-//! show that; counts do. Let a pod take the share `s` of a machine's processors or memory, and count
-//! as the largest integer below `(k + 1) s`. Pods that fit have shares of at most 1 together, so
-//! their counts are less than `k + 1` together and, as integers, at most `k`. A count over `k` is
-//! thus a share of something that a machine has once, for every `k`: with `k = 1` of two pods of
+//! show that; counts do. Let a pod take the share `s` of a machine's processors or memory, and
+//! count as the largest integer below `(k + 1) s`. Pods that fit have shares of at most 1 together,
+//! so their counts are less than `k + 1` together and, as integers, at most `k`. A count over `k`
+//! is thus a share of something that a machine has once, for every `k`: with `k = 1` of two pods of
 //! more than half a machine each takes all of it, with `k = 2` of three pods of more than a third
 //! each takes half.
 //!

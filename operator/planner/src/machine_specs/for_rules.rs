@@ -1,5 +1,5 @@
-//! What topology rules have found out about specs. It is kept with the specs, as it is keyed by them
-//! and holds for whoever has them; [`crate::topology`] fills it in.
+//! What topology rules have found out about specs. It is kept with the specs, as it is keyed by
+//! them and holds for whoever has them; [`crate::topology`] fills it in.
 
 use std::sync::Arc;
 

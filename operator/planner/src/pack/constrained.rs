@@ -186,8 +186,8 @@ impl Placing {
         price
     }
 
-    /// Puts pods on a machine to come, otherwise on a new one of the first template that takes them.
-    /// Else tells of so many templates why they don't.
+    /// Puts pods on a machine to come, otherwise on a new one of the first template that takes
+    /// them. Else tells of so many templates why they don't.
     pub(super) fn place_some(
         &mut self,
         solver: &mut Solver<'_, '_>,

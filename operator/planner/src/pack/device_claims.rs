@@ -26,8 +26,8 @@ struct Place {
     dearer: i64,
 }
 
-/// Puts the next pod where it costs least; with [`Strategy::Fill`] on the first machine that can take
-/// it. Else tells of so many templates why they don't open one.
+/// Puts the next pod where it costs least; with [`Strategy::Fill`] on the first machine that can
+/// take it. Else tells of so many templates why they don't open one.
 pub(super) fn place_next(
     solver: &mut Solver<'_, '_>,
     bins: &mut Bins,

@@ -5,9 +5,9 @@
 //! costs next to nothing. Where there are a few, which of the zones gets one more pod decides
 //! whether a machine is needed there, and that is worth up to a quarter of the price. So the
 //! machines of a small plan are given up together with the zones of their pods, and bought anew by
-//! a covering problem that knows both ([`market`], [`search`]): a load is for machines of one zone, and how a
-//! shape's pods are dealt out among zones is a variable of the problem like what is bought. The
-//! result is taken if it costs less.
+//! a covering problem that knows both ([`market`], [`search`]): a load is for machines of one zone,
+//! and how a shape's pods are dealt out among zones is a variable of the problem like what is
+//! bought. The result is taken if it costs less.
 //!
 //! Only pods whose rules the problem can express take part ([`model`]); machines that hold any
 //! other pod stay as they are.
@@ -28,8 +28,8 @@ use crate::topology::Counts;
 use model::{Machine, Model};
 use scope::Scope;
 
-/// Packs the machines of each NodePool anew where that costs less. Only for a finished plan; `fresh`
-/// counts the pods that had a place before it.
+/// Packs the machines of each NodePool anew where that costs less. Only for a finished plan;
+/// `fresh` counts the pods that had a place before it.
 pub(crate) fn pack_jointly(solver: &mut Solver<'_, '_>, fresh: &Counts, cancel: &dyn Cancel) {
     let mut templates: Vec<usize> =
         solver.claims.iter().map(|claim| solver.specs[claim.spec].template).collect();

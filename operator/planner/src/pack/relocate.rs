@@ -304,8 +304,8 @@ impl Relocation<'_, '_, '_> {
         best
     }
 
-    /// Asks one after the other of the machines that admit a pod of a shape, with requests for which
-    /// they have room as they are, until one answers.
+    /// Asks one after the other of the machines that admit a pod of a shape, with requests for
+    /// which they have room as they are, until one answers.
     fn ask_others<T>(
         &mut self,
         claim: usize,

@@ -1,4 +1,5 @@
-//! NodePools as templates of machines: what they require, and the instance types that each can launch.
+//! NodePools as templates of machines: what they require, and the instance types that each can
+//! launch.
 
 use std::sync::Arc;
 

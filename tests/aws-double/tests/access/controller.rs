@@ -201,7 +201,8 @@ fn the_controller_may_do_all_that_launching_needs() {
             .filter(|statement| statement.role == controller.role)
             .map(|statement| statement.sid)
             .collect();
-        // Nothing above asked for them: tags are given at creation, and messages and zonal shifts are other tests' matter.
+        // Nothing above asked for them: tags are given at creation, and messages and zonal shifts
+        // are other tests' matter.
         assert_eq!(
             unneeded,
             [

@@ -1,4 +1,5 @@
-//! EKS over HTTP: access entries, pod identity associations, add-ons, Fargate profiles, tags and pages.
+//! EKS over HTTP: access entries, pod identity associations, add-ons, Fargate profiles, tags and
+//! pages.
 
 use tenon_aws_double::token_review::NotAdmitted;
 

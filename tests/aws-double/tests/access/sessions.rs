@@ -15,7 +15,8 @@ use tenon_iam_policies::identity::{ServiceAccount, irsa_trust, pod_identity_trus
 
 use super::*;
 
-/// An API server whose tokens are `<namespace>/<name>/<audience>`, alone or as the signature of a JWT.
+/// An API server whose tokens are `<namespace>/<name>/<audience>`, alone or as the signature of a
+/// JWT.
 struct FakeApiServer;
 
 impl ReviewTokens for FakeApiServer {

@@ -154,7 +154,8 @@ fn another_region_than_the_beds_is_refused_by_regional_services() {
             "Credential should be scoped to a valid region, not 'eu-west-1'."
         );
         assert_eq!(refusal(eks), ("InvalidSignatureException".into(), 403));
-        // Global services have one endpoint; SDKs that are told to use another sign for the region that they are in.
+        // Global services have one endpoint; SDKs that are told to use another sign for the region
+        // that they are in.
         aws_sdk_iam::Client::new(config).list_roles().send().await.expect("IAM");
         aws_sdk_sts::Client::new(config).get_caller_identity().send().await.expect("STS");
         let abroad = bed.admin.in_region("cn-north-1");

@@ -2,7 +2,8 @@ use tenon_aws_double::events::Event;
 
 use super::*;
 
-/// Makes a queue and a rule for these detail types that targets it, and returns the queue's URL and ARN and the rule's ARN.
+/// Makes a queue and a rule for these detail types that targets it, and returns the queue's URL and
+/// ARN and the rule's ARN.
 async fn rule(bed: &Bed, name: &str, source: &str, detail_type: &str) -> (String, String, String) {
     let aws = &bed.aws;
     let queue = aws

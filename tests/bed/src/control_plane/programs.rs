@@ -1,6 +1,6 @@
 //! The programs of the control plane: found in the cache or in `KUBEBUILDER_ASSETS`, else built
-//! from the Go module in `tests/bed/control-plane` by the machine's Go. The registry is built in the
-//! same way from a module of its own, `tests/bed/registry`.
+//! from the Go module in `tests/bed/control-plane` by the machine's Go. The registry is built in
+//! the same way from a module of its own, `tests/bed/registry`.
 //!
 //! They are kept in `control-plane/<hash>/` of the cache, where the hash covers go.mod and go.sum:
 //! another set of versions gets another directory, and a program that is there is complete (it is

@@ -1,4 +1,5 @@
-//! Answers of AWS that no account of the double can be brought to give by itself, and settings that do not fit.
+//! Answers of AWS that no account of the double can be brought to give by itself, and settings that
+//! do not fit.
 
 use std::path::Path as FilePath;
 
@@ -33,7 +34,8 @@ fn launch_templates() -> String {
     )
 }
 
-/// An account that is nearly full, in an organisation that forbids everything, with images of long ago, in a region with other zones.
+/// An account that is nearly full, in an organisation that forbids everything, with images of long
+/// ago, in a region with other zones.
 pub(super) async fn of_aws(bed: &Bed, verdicts: &mut Verdicts<'_>) {
     let control = control(bed);
     let zone = format!("{}a", bed.region());
@@ -90,7 +92,8 @@ pub(super) async fn of_aws(bed: &Bed, verdicts: &mut Verdicts<'_>) {
     control.heal_all();
 }
 
-/// A cluster without subnets, and one without an issuer, whose operator is to get its role by it; and a partition that nobody has documents for.
+/// A cluster without subnets, and one without an issuer, whose operator is to get its role by it;
+/// and a partition that nobody has documents for.
 pub(super) async fn of_eks(bed: &Bed, verdicts: &mut Verdicts<'_>) {
     let eks = &must(bed.aws()).guard().eks;
     let arn = Rewrite::texts(&[("GetCallerIdentityResult/Arn", "arn:aws-iso:iam::1:root")]);
@@ -123,7 +126,8 @@ pub(super) async fn of_eks(bed: &Bed, verdicts: &mut Verdicts<'_>) {
     eks.set_authentication_mode(AuthenticationMode::ApiAndConfigMap);
 }
 
-/// A registry that tells nothing without a token. It refuses one image, has one for another architecture and one for all, and knows no others. Answers its host.
+/// A registry that tells nothing without a token. It refuses one image, has one for another
+/// architecture and one for all, and knows no others. Answers its host.
 async fn scripted_registry(tasks: &mut JoinSet<()>) -> String {
     let listener = must(TcpListener::bind("127.0.0.1:0").await);
     let host = must(listener.local_addr()).to_string();
@@ -151,7 +155,8 @@ async fn scripted_registry(tasks: &mut JoinSet<()>) -> String {
     host
 }
 
-/// Names and documents that IAM would not take, a key that EventBridge may not use, and images that nodes can't have.
+/// Names and documents that IAM would not take, a key that EventBridge may not use, and images that
+/// nodes can't have.
 pub(super) async fn of_settings(bed: &Bed, verdicts: &mut Verdicts<'_>) {
     let mut tasks = JoinSet::new();
     let host = scripted_registry(&mut tasks).await;
@@ -194,7 +199,8 @@ pub(super) async fn of_settings(bed: &Bed, verdicts: &mut Verdicts<'_>) {
     verdicts.fails(&report, &[("IM-01", "doesn't have")]);
 }
 
-/// A real registry has the image, and is asked as AWS is: through the proxy, with the certificates that this machine trusts.
+/// A real registry has the image, and is asked as AWS is: through the proxy, with the certificates
+/// that this machine trusts.
 pub(super) async fn of_a_registry(bed: &Bed, verdicts: &mut Verdicts<'_>) {
     const NAME: &str = "tenon/tenon-operator";
     let registry = must(Registry::start(bed, None).await);

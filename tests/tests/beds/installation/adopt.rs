@@ -1,5 +1,5 @@
-//! A cluster with Karpenter, laid out as its documentation says, is taken over and given back; its node notices nothing. Karpenter is played by the operator
-//! under Karpenter's image.
+//! A cluster with Karpenter, laid out as its documentation says, is taken over and given back; its
+//! node notices nothing. Karpenter is played by the operator under Karpenter's image.
 
 use std::sync::Arc;
 
@@ -98,7 +98,8 @@ async fn aws_side(bed: &Bed) {
     must(moto.json("events", "AWSEvents.PutTargets", &targets).await);
 }
 
-/// What Karpenter's chart makes, by the installer's own export: the objects are the same ones. Without any mark, and under Karpenter's image.
+/// What Karpenter's chart makes, by the installer's own export: the objects are the same ones.
+/// Without any mark, and under Karpenter's image.
 async fn kubernetes_side(bed: &Bed) {
     let settings = json!({
         "apiVersion": "tenon.sh/v1alpha1",
@@ -192,7 +193,8 @@ async fn dead_leader(bed: &Bed, name: &str) {
     must(leases.patch(LEASE, &PatchParams::default(), &Patch::Merge(dead)).await);
 }
 
-/// Whether Karpenter is to work without the Lease. Its pods stay as they are: the Deployment is paused.
+/// Whether Karpenter is to work without the Lease. Its pods stay as they are: the Deployment is
+/// paused.
 async fn alone(bed: &Bed, alone: bool) {
     let api: Api<Deployment> = Api::namespaced(bed.client(), "kube-system");
     let entry = if alone {
@@ -293,7 +295,8 @@ async fn karpenter_is_taken_over_and_comes_back_and_its_node_stays() {
         let killed = tenon(&bed, &adopt, Some(1)).await;
         assert_ne!(killed.code, 0, "it was not killed");
     }
-    // Killed right after the hand-over, with a Lease that a dead pod holds: the next run waits for one that lives.
+    // Killed right after the hand-over, with a Lease that a dead pod holds: the next run waits for
+    // one that lives.
     let shown = tenon(&bed, &dry, None).await;
     let shown: Value = serde_json::from_str(&shown.stdout).expect("one document");
     let steps = shown["actions"].as_array().expect("steps");
@@ -344,7 +347,8 @@ async fn karpenter_is_taken_over_and_comes_back_and_its_node_stays() {
     };
     assert_eq!(of(&before), of(&must(bed.aws_inventory().await)));
 
-    // Taken over once more, and then uninstalled: nodes go, and what was Karpenter's is what it was.
+    // Taken over once more, and then uninstalled: nodes go, and what was Karpenter's is what it
+    // was.
     let adopted = tenon(&bed, &adopt, None).await;
     assert_eq!(adopted.code, 0, "{}", adopted.stderr);
     let uninstall = [&["uninstall", "--yes", "--force-capacity"][..], &target].concat();

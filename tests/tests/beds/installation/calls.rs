@@ -12,7 +12,8 @@ use super::install::tenon;
 #[derive(Debug)]
 pub(super) struct Calls(Vec<Call>);
 
-/// Runs `tenon` to its end and tells what it called. Calls of the operator, which goes on beside it, are not in it.
+/// Runs `tenon` to its end and tells what it called. Calls of the operator, which goes on beside
+/// it, are not in it.
 pub(super) async fn called(bed: &Bed, args: &[&str]) -> (Finished, Calls) {
     let log = must(bed.aws()).gateway().control().calls();
     log.clear();
@@ -30,7 +31,8 @@ pub(super) struct Budget {
     pub(super) writes: usize,
 }
 
-/// Runs `tenon` to its end, which has to be a good one; it keeps to the budget and to what is its own.
+/// Runs `tenon` to its end, which has to be a good one; it keeps to the budget and to what is its
+/// own.
 pub(super) async fn within(bed: &Bed, args: &[&str], budget: Budget) -> Finished {
     let (finished, calls) = called(bed, args).await;
     assert_eq!(finished.code, 0, "tenon {}:\n{}", args.join(" "), finished.stderr);
@@ -62,7 +64,8 @@ impl Calls {
         })
     }
 
-    /// Those that their caller may not make. That IAM is asked what the caller may do is a courtesy, which is not in the printed policy: it is not known whose it is.
+    /// Those that their caller may not make. That IAM is asked what the caller may do is a
+    /// courtesy, which is not in the printed policy: it is not known whose it is.
     pub(super) fn denied(&self) -> Vec<String> {
         let is_courtesy = |call: &&Call| call.action == "iam:SimulatePrincipalPolicy";
         let denied = self.0.iter().filter(|call| call.denied && !is_courtesy(call));
@@ -81,8 +84,8 @@ impl Calls {
         words.collect::<Vec<_>>().join(", ")
     }
 
-    /// No write touches what belongs to nobody of this installation. `shared` are parts of ARNs of what it may write to beside its own, such as the
-    /// subnets that get a tag.
+    /// No write touches what belongs to nobody of this installation. `shared` are parts of ARNs of
+    /// what it may write to beside its own, such as the subnets that get a tag.
     pub(super) fn touch_only_ours(&self, cluster: &str, shared: &[String]) {
         let ours = [
             format!("tenon-{cluster}"),

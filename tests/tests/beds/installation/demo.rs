@@ -1,5 +1,6 @@
-//! The demo that `cargo sandbox` tells, from `tenon install` to a proven-empty `tenon uninstall`, here in an AWS that is only eventually consistent:
-//! what was just made can't be seen by other calls for some seconds.
+//! The demo that `cargo sandbox` tells, from `tenon install` to a proven-empty `tenon uninstall`,
+//! here in an AWS that is only eventually consistent: what was just made can't be seen by other
+//! calls for some seconds.
 
 use tenon_aws_double::consistency::Delays;
 use tenon_bed::demo::prove;

@@ -1,5 +1,5 @@
-//! The real installer against a real API server and the AWS double: bad settings, missing permissions, kills after every step, and an uninstall that leaves
-//! what was there before.
+//! The real installer against a real API server and the AWS double: bad settings, missing
+//! permissions, kills after every step, and an uninstall that leaves what was there before.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -94,7 +94,8 @@ pub(super) async fn inventory(bed: &Bed) -> BTreeSet<(String, String)> {
     all
 }
 
-/// What a second installation makes again under the same name: without what AWS or the operator name anew each time.
+/// What a second installation makes again under the same name: without what AWS or the operator
+/// name anew each time.
 fn named(all: &BTreeSet<(String, String)>) -> BTreeSet<(String, String)> {
     let anew = ["Pod Identity association", "instance profile", "launch template"];
     all.iter().filter(|(kind, _)| !anew.contains(&kind.as_str())).cloned().collect()
@@ -164,7 +165,8 @@ async fn bad_settings_ctrl_c_and_missing_permissions_are_named_and_a_last_run_co
         assert!(denied.stderr.contains(part), "{part} is not named in:\n{}", denied.stderr);
     }
 
-    // With the permission it goes on, also when it is interrupted once more, and then there is nothing left to do.
+    // With the permission it goes on, also when it is interrupted once more, and then there is
+    // nothing left to do.
     assert!(guard.identities.set_grants(&administrator, Grants::Everything));
     interrupted(&bed, "install", &turns, "created").await;
     let installed = tenon(&bed, &["install", "-f", &file, "--yes"], None).await;
@@ -194,7 +196,8 @@ async fn killed_after_every_step_it_ends_the_same_and_uninstall_leaves_what_was_
     let file = write(&bed, "tenon.yaml", &format!("{:#}\n", settings(&bed))).display().to_string();
     let install = ["install", "-f", file.as_str(), "--yes"];
 
-    // An installation in one go, to compare with. What its commands call is bounded: an account's limits are everybody's.
+    // An installation in one go, to compare with. What its commands call is bounded: an account's
+    // limits are everybody's.
     let reads = |calls| Budget { calls, writes: 0 };
     within(&bed, &["plan", "-f", &file], reads(25)).await;
     within(&bed, &install, Budget { calls: 95, writes: 30 }).await;
@@ -207,7 +210,8 @@ async fn killed_after_every_step_it_ends_the_same_and_uninstall_leaves_what_was_
     within(&bed, &["uninstall", "--yes"], Budget { calls: 145, writes: 30 }).await;
     assert_unchanged(&before, &inventory(&bed).await);
 
-    // Again, in an AWS that is eventually consistent, and that answers some call of each run with an error that goes by.
+    // Again, in an AWS that is eventually consistent, and that answers some call of each run with
+    // an error that goes by.
     let control = bed.aws().expect("AWS").gateway().control();
     let aws = Duration::from_millis(1_500);
     control.consistency(Delays { deleted_queue: 0.0, ..Delays::all(aws) });
@@ -221,7 +225,8 @@ async fn killed_after_every_step_it_ends_the_same_and_uninstall_leaves_what_was_
     bed.stop().await.expect("the bed stops");
 }
 
-/// The wizard's questions in a cluster that has the agent, and in an environment that names the region.
+/// The wizard's questions in a cluster that has the agent, and in an environment that names the
+/// region.
 const QUESTIONS: [&str; 8] = [
     "Name of the EKS cluster",
     "How should subnets and security groups be selected?",
@@ -247,7 +252,8 @@ const DISTURBANCES: [(&str, u16, &str); 10] = [
     ("ec2:*", 500, "InternalError"),
 ];
 
-/// Calls that are carried out once without an answer, so that the caller has to find out what became of them.
+/// Calls that are carried out once without an answer, so that the caller has to find out what
+/// became of them.
 const LOST: [&str; 12] = [
     "iam:CreateRole",
     "iam:PutRolePolicy",
@@ -269,8 +275,8 @@ fn once(action: &str, effect: Effect) -> Fault {
     Fault { caller, times: Some(1), ..Fault::new(action, effect) }
 }
 
-/// Runs the command again and again, aborted each time right after the first step that it does, until it has nothing left to be aborted in. Returns how
-/// often it was aborted.
+/// Runs the command again and again, aborted each time right after the first step that it does,
+/// until it has nothing left to be aborted in. Returns how often it was aborted.
 pub(super) async fn until_done(bed: &Bed, args: &[&str]) -> usize {
     let control = bed.aws().expect("AWS").gateway().control();
     for action in LOST {

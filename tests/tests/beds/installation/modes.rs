@@ -1,5 +1,7 @@
-//! Every way to give the operator its role, to let nodes in, and to encrypt the queue, in all three partitions of AWS. Each setup is installed into and proven by a
-//! node that joins; a second run changes nothing, and after the uninstall everything is what it was. The installer has no more rights than `tenon iam caller` prints.
+//! Every way to give the operator its role, to let nodes in, and to encrypt the queue, in all three
+//! partitions of AWS. Each setup is installed into and proven by a node that joins; a second run
+//! changes nothing, and after the uninstall everything is what it was. The installer has no more
+//! rights than `tenon iam caller` prints.
 
 use std::collections::BTreeSet;
 
@@ -116,7 +118,8 @@ impl Setup {
         assert!(guard.identities.set_grants(key, Grants::Documents(policies.collect())));
     }
 
-    /// The operator calls as its role, in the way that was asked for, and may make every call that it makes.
+    /// The operator calls as its role, in the way that was asked for, and may make every call that
+    /// it makes.
     fn operator_has_its_role(&self) {
         let log = must(self.bed.aws()).gateway().control().calls();
         let partition = Partition::of_region(self.bed.region());
@@ -149,7 +152,8 @@ impl Setup {
         }
     }
 
-    /// EKS schedules a pod onto Fargate if its namespace and labels are those of a profile: what the bed shows of Fargate.
+    /// EKS schedules a pod onto Fargate if its namespace and labels are those of a profile: what
+    /// the bed shows of Fargate.
     async fn fargate_selects_the_operator(&self) {
         let caller = must(self.bed.aws()).caller();
         let profiles = format!("/clusters/{}/fargate-profiles", self.bed.cluster());
@@ -203,7 +207,8 @@ const THEIRS: &str = "# who may join\n- rolearn: arn:aws:iam::123456789012:role/
 const PEOPLE: &str =
     "- userarn: arn:aws:iam::123456789012:user/ann\n  username: ann\n  groups: []\n";
 
-/// A cluster from before access entries, whose operator runs on Fargate; an account without a way to IAM for nodes, and without EC2 Spot so far.
+/// A cluster from before access entries, whose operator runs on Fargate; an account without a way
+/// to IAM for nodes, and without EC2 Spot so far.
 #[tokio::test(flavor = "multi_thread")]
 async fn fargate_with_irsa_aws_auth_and_a_static_profile() {
     let bed = bed("eu-central-1").await;
@@ -238,7 +243,8 @@ async fn fargate_with_irsa_aws_auth_and_a_static_profile() {
     setup.bed.stop().await.expect("the bed stops");
 }
 
-/// In China, in a cluster that knows access entries only. Somebody else uses the cluster's identity provider already, for another audience.
+/// In China, in a cluster that knows access entries only. Somebody else uses the cluster's identity
+/// provider already, for another audience.
 #[tokio::test(flavor = "multi_thread")]
 async fn irsa_by_somebody_elses_provider_and_an_access_entry_in_china() {
     let bed = bed("cn-northwest-1").await;
@@ -262,7 +268,8 @@ async fn irsa_by_somebody_elses_provider_and_an_access_entry_in_china() {
     setup.bed.stop().await.expect("the bed stops");
 }
 
-/// In GovCloud, with a key of the customer's for the queue; the Pod Identity agent is missing, and so is the ConfigMap that is to let nodes in.
+/// In GovCloud, with a key of the customer's for the queue; the Pod Identity agent is missing, and
+/// so is the ConfigMap that is to let nodes in.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_encrypted_queue_the_agent_and_a_new_aws_auth_in_govcloud() {
     let bed = bed("us-gov-west-1").await;

@@ -1,5 +1,6 @@
-//! What leaves, how much of it, and what proves it: the modes of `tenon uninstall`, an operator that is gone before its nodes, `tenon sweep`, and the canary that
-//! shows that all of it worked before.
+//! What leaves, how much of it, and what proves it: the modes of `tenon uninstall`, an operator
+//! that is gone before its nodes, `tenon sweep`, and the canary that shows that all of it worked
+//! before.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -225,7 +226,8 @@ async fn each_mode_of_removal_takes_what_it_says_and_the_rest_can_be_taken_later
     assert_eq!(found, 0, "{removed:#}");
     assert_unchanged(&before, &inventory(&bed).await);
 
-    // Kubernetes first, AWS later. Nobody looks after the nodes any more, and EC2 refuses to terminate them.
+    // Kubernetes first, AWS later. Nobody looks after the nodes any more, and EC2 refuses to
+    // terminate them.
     run(&bed, &install, 0).await;
     deploy(&bed, 2).await;
     overlay(&bed).await;
@@ -241,7 +243,8 @@ async fn each_mode_of_removal_takes_what_it_says_and_the_rest_can_be_taken_later
     assert!(abandoned["removed"].to_string().contains("NodeOverlays dearer"), "{abandoned:#}");
     assert_eq!(instances(&bed), running);
     control.heal(&refusal).expect("it was there");
-    // What was let go of is still known by the record, and is drained, terminated and proven gone now.
+    // What was let go of is still known by the record, and is drained, terminated and proven gone
+    // now.
     run(&bed, &["uninstall", "--k8s-only", "--yes", "--force-capacity"], 0).await;
     assert_eq!(instances(&bed), BTreeSet::new());
     undeploy(&bed).await;
@@ -264,7 +267,8 @@ async fn each_mode_of_removal_takes_what_it_says_and_the_rest_can_be_taken_later
     undeploy(&bed).await;
     assert_unchanged(&before, &inventory(&bed).await);
 
-    // The same, and it is brought back to do its work itself, one NodePool after the other. Every call that deletes is written down.
+    // The same, and it is brought back to do its work itself, one NodePool after the other. Every
+    // call that deletes is written down.
     run(&bed, &install, 0).await;
     second_pool(&bed).await;
     let crds = former_crd(&bed).await;

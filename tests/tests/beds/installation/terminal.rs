@@ -11,7 +11,8 @@ use tokio::time::timeout;
 /// How long the screen may take to show what is waited for.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Runs a command, answers its questions, and presses Ctrl-C once the screen shows `at`: it ends with the code for that, and says how to go on.
+/// Runs a command, answers its questions, and presses Ctrl-C once the screen shows `at`: it ends
+/// with the code for that, and says how to go on.
 pub(super) async fn interrupted(bed: &Bed, command: &str, answers: &[(&str, &str)], at: &str) {
     let mut turns = answers.to_vec();
     turns.push((at, "\u{3}"));
@@ -26,7 +27,8 @@ pub(super) async fn interrupted(bed: &Bed, command: &str, answers: &[(&str, &str
     }
 }
 
-/// Runs `tenon`, and types each text once the screen shows the text before it. Answers the whole screen, with the exit code at its end.
+/// Runs `tenon`, and types each text once the screen shows the text before it. Answers the whole
+/// screen, with the exit code at its end.
 async fn converse(bed: &Bed, args: &str, turns: &[(&str, &str)]) -> String {
     let tenon = bed.tenon().expect("programs").display().to_string();
     let mut command = bed.command(Path::new("script"));

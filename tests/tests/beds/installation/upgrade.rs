@@ -1,4 +1,5 @@
-//! An upgrade and the way back, on a cluster with a node that must not notice, killed after every step; and a canary that fails.
+//! An upgrade and the way back, on a cluster with a node that must not notice, killed after every
+//! step; and a canary that fails.
 
 use std::sync::Arc;
 

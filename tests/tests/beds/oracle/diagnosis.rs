@@ -1,5 +1,5 @@
-//! Why pods stay pending, in the words of all who had a say: kube-scheduler, the operator's events, and the planner asked once more about the cluster as it is.
-//! The snapshot is kept.
+//! Why pods stay pending, in the words of all who had a say: kube-scheduler, the operator's events,
+//! and the planner asked once more about the cluster as it is. The snapshot is kept.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

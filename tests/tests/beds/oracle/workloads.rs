@@ -12,7 +12,8 @@ const ZONES: [&str; 4] = ["test-zone-a", "test-zone-b", "test-zone-c", "test-zon
 /// Where pods are; the second one has the label `tenant`.
 pub(crate) const NAMESPACES: [&str; 2] = ["default", "oracle"];
 
-/// The NodePools of all workloads, without their NodeClass: one for everybody, one that pods have to tolerate, one that is only for spot.
+/// The NodePools of all workloads, without their NodeClass: one for everybody, one that pods have
+/// to tolerate, one that is only for spot.
 pub(crate) fn pools() -> Vec<(&'static str, Value, Value)> {
     let one_of =
         |key: &str, values: &[&str]| json!({ "key": key, "operator": "In", "values": values });

@@ -1,4 +1,5 @@
-//! What goes wrong with an operator at work, and what stands in the way of its nodes: the doctor finds it where the operator tells of it.
+//! What goes wrong with an operator at work, and what stands in the way of its nodes: the doctor
+//! finds it where the operator tells of it.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -89,7 +90,8 @@ async fn image_that_can_not_be_pulled(bed: &Bed) {
     must(pods(bed).patch_status("karpenter-mirror", &PatchParams::default(), &patch).await);
 }
 
-/// An access entry that is older than its role, and images whose snapshots are encrypted with a key of the company's.
+/// An access entry that is older than its role, and images whose snapshots are encrypted with a key
+/// of the company's.
 async fn keys_and_entries(bed: &Bed) {
     let zone = format!("{}a", bed.region());
     let volume = [("Size", "1"), ("AvailabilityZone", &*zone)];
@@ -162,7 +164,8 @@ async fn types_without_capacity(tenon: &Installation) {
     must(tenon.user().remove("scarce").await);
 }
 
-/// The operator's pod that does not lead is killed whenever it runs, until it has been started often.
+/// The operator's pod that does not lead is killed whenever it runs, until it has been started
+/// often.
 async fn crashes(tenon: &Installation) {
     let leases: Api<Lease> = Api::namespaced(tenon.bed().client(), "kube-system");
     let lease = must(leases.get("karpenter-leader-election").await);

@@ -1,5 +1,5 @@
-//! What goes wrong around the operator: each fault stays until the operator has told of it, in a condition, an event or its log; then it ends, and
-//! everything must come right by itself.
+//! What goes wrong around the operator: each fault stays until the operator has told of it, in a
+//! condition, an event or its log; then it ends, and everything must come right by itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +46,8 @@ pub(super) fn control(bed: &Bed) -> &Control {
     must(bed.aws()).gateway().control()
 }
 
-/// A pool of its own for each scenario, of types that no other uses, so that what one learns about them is no matter to others.
+/// A pool of its own for each scenario, of types that no other uses, so that what one learns about
+/// them is no matter to others.
 async fn pool(tenon: &Installation, scenario: &str, types: &[&str], capacity: &[&str]) {
     let requirements = json!([
         one_of("node.kubernetes.io/instance-type", types),
@@ -63,7 +64,8 @@ async fn runs(tenon: &Installation, scenario: &str, replicas: usize) {
     must(tenon.user().runs(scenario, replicas).await);
 }
 
-/// Waits until a NodeClaim of the scenario has a condition with this status and reason, and these parts in its message.
+/// Waits until a NodeClaim of the scenario has a condition with this status and reason, and these
+/// parts in its message.
 async fn tells(
     tenon: &Installation,
     scenario: &str,
@@ -111,7 +113,8 @@ async fn pods_get_other_offerings_when_the_cheapest_have_no_capacity(bed: Arc<Be
     let line = ["offering is unavailable", "InsufficientInstanceCapacity", "spot"];
     must(tenon.logs().says(&mark, &line).await);
 
-    // What has no capacity is not asked for again, by the operator that has learned it: no more calls than instances.
+    // What has no capacity is not asked for again, by the operator that has learned it: no more
+    // calls than instances.
     control(&bed).calls().clear();
     let learner = leader(&tenon).await;
     let before = must(tenon.instances()).len();
@@ -156,7 +159,8 @@ async fn server_errors_and_lost_answers_pass_and_nothing_is_launched_twice(bed: 
     control(&bed).heal_all();
     runs(&tenon, "burst", 2).await;
 
-    // The fleet is made, and the answer is lost: asked again with the same token, EC2 tells of the same fleet.
+    // The fleet is made, and the answer is lost: asked again with the same token, EC2 tells of the
+    // same fleet.
     let lost = Fault::new("ec2:CreateFleet", Effect::DropAnswer);
     control(&bed).fault(Fault { times: Some(2), ..lost });
     scale(&tenon, "burst", 8).await;
@@ -212,7 +216,8 @@ async fn a_scale_up_survives_a_restart_of_the_api_server(bed: Arc<Bed>) {
     must(tenon.user().remove("api").await);
 }
 
-/// As if so much more time had passed since something began to be waited for: the condition's last transition is put back.
+/// As if so much more time had passed since something began to be waited for: the condition's last
+/// transition is put back.
 async fn age(tenon: &Installation, claim: &DynamicObject, kind: &str, by: SignedDuration) {
     let mut conditions = claim.data["status"]["conditions"].clone();
     for condition in conditions.as_array_mut().into_iter().flatten() {
@@ -253,7 +258,8 @@ async fn a_machine_that_never_joins_is_given_up_and_replaced(bed: Arc<Bed>) {
     must(tenon.user().remove("silent").await);
 }
 
-/// Waits until the log and an event about the object say that it is skipped, and what of it can't be read.
+/// Waits until the log and an event about the object say that it is skipped, and what of it can't
+/// be read.
 async fn is_skipped(
     tenon: &Installation,
     mark: &tenon_bed::logs::Mark,
@@ -308,7 +314,8 @@ async fn what_does_not_parse_is_skipped_loudly_and_the_others_work(bed: Arc<Bed>
     must(eventually("the API server validates by the looser CRD", LIMIT, accepted).await);
     is_skipped(&tenon, &mark, ["EC2NodeClass", "broken"], "3000000000").await;
 
-    // Others are made, and launched for, as if they were not there; also by an operator that starts with them.
+    // Others are made, and launched for, as if they were not there; also by an operator that starts
+    // with them.
     must(tenon.kill_leader().await);
     pool(&tenon, "whole", &["m5.large"], &["on-demand"]).await;
     scale(&tenon, "whole", 1).await;

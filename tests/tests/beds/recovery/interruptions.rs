@@ -17,13 +17,15 @@ use tenon_bed::wait::{eventually, must};
 
 use super::faults::{control, installed};
 
-/// From the message's receipt to the launch of the replacement. The manual promises 1.5 s; an operator without optimisation, on a machine that has other work,
-/// takes longer. What must not be waited for is the look at everything that waits, which comes every ten seconds.
+/// From the message's receipt to the launch of the replacement. The manual promises 1.5 s; an
+/// operator without optimisation, on a machine that has other work, takes longer. What must not be
+/// waited for is the look at everything that waits, which comes every ten seconds.
 const AT_ONCE: SignedDuration = SignedDuration::from_secs(5);
 
 const POOL: &str = "interrupted";
 
-/// When the operator had the message that it deleted afterwards: the answer of the last receipt before the deletion.
+/// When the operator had the message that it deleted afterwards: the answer of the last receipt
+/// before the deletion.
 fn received(receipts: &[Call], deletion: &Call) -> Timestamp {
     let answered = |call: &Call| must(call.time.checked_add(Duration::from_millis(call.millis)));
     let before = receipts.iter().map(answered).filter(|&answered| answered <= deletion.time);
@@ -40,7 +42,8 @@ pub(super) async fn a_machine_that_is_taken_away_is_replaced_at_once(bed: Arc<Be
     must(user.pool(POOL, &requirements, &json!({})).await);
     must(user.scale(POOL, 1, &json!({ "scenario": POOL })).await);
     must(user.runs(POOL, 1).await);
-    // The pod can't be evicted before another one runs, so that nothing but the message tells that it will need a place.
+    // The pod can't be evicted before another one runs, so that nothing but the message tells that
+    // it will need a place.
     let budget = json!({
         "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
         "metadata": { "name": POOL, "namespace": "default" },
@@ -50,7 +53,8 @@ pub(super) async fn a_machine_that_is_taken_away_is_replaced_at_once(bed: Arc<Be
     let budget = serde_json::from_value(budget).expect("a PodDisruptionBudget");
     must(budgets.create(&PostParams::default(), &budget).await);
     let claim = must(user.claims(POOL).await).remove(0);
-    // The first machine of a leader is looked for among those that a former one launched. That is not what is measured here.
+    // The first machine of a leader is looked for among those that a former one launched. That is
+    // not what is measured here.
     control(&bed).calls().clear();
     let sent = Clock::system().now();
     let chosen = Selection::Instances(vec![instance_of(&claim)]);

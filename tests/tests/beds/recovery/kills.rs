@@ -1,5 +1,6 @@
-//! `kill -9` of the operator while it scales up, consolidates and reacts to an interruption: in the end all pods run, every instance has its NodeClaim, no
-//! NodeClaim had two instances, and no pod was evicted twice.
+//! `kill -9` of the operator while it scales up, consolidates and reacts to an interruption: in the
+//! end all pods run, every instance has its NodeClaim, no NodeClaim had two instances, and no pod
+//! was evicted twice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +19,12 @@ use tenon_bed::wait::eventually;
 
 /// Decides when kills come.
 const SEED: u64 = 7;
-/// How long an instance without NodeClaim may live: the interval of its collection is two minutes, and the operator may have been killed meanwhile.
+/// How long an instance without NodeClaim may live: the interval of its collection is two minutes,
+/// and the operator may have been killed meanwhile.
 const COLLECTED: Duration = Duration::from_secs(150);
 
-/// Waits for a moment chosen by chance, at most `within` from now, and kills the operator that leads.
+/// Waits for a moment chosen by chance, at most `within` from now, and kills the operator that
+/// leads.
 async fn kill_within(tenon: &Installation, chance: &mut StdRng, within: Duration) {
     let limit = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
     let delay = Duration::from_millis(chance.random_range(0..limit));

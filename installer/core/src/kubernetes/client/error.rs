@@ -16,7 +16,8 @@ pub struct KubeError {
     pub verb: &'static str,
     /// What it was tried on.
     pub resource: String,
-    /// Why it failed. Not the error's source: its text says everything that is worth saying, and the client's own texts say it twice more.
+    /// Why it failed. Not the error's source: its text says everything that is worth saying, and
+    /// the client's own texts say it twice more.
     pub cause: Box<Error>,
 }
 
@@ -34,7 +35,8 @@ fn short(error: &Error) -> String {
     }
 }
 
-/// Whether the connection was given up because nothing came over it, or because there never was one.
+/// Whether the connection was given up because nothing came over it, or because there never was
+/// one.
 fn is_silence(error: &Error) -> bool {
     let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = source {

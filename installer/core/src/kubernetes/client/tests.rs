@@ -1,4 +1,5 @@
-//! Servers that go silent. The clock is tokio's and paused: it moves on when nothing else is to be done.
+//! Servers that go silent. The clock is tokio's and paused: it moves on when nothing else is to be
+//! done.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -55,7 +56,8 @@ async fn a_server_that_accepts_and_never_answers_is_given_up_with_advice() {
         error.to_string(),
         "get ConfigMap kube-system/x: the API server did not answer within 60 s"
     );
-    // A write as well; it is not known whether it was carried out, and whoever repeats it knows what that means.
+    // A write as well; it is not known whether it was carried out, and whoever repeats it knows
+    // what that means.
     let began = Instant::now();
     let deleted = cluster.delete(&resource, &key, PropagationPolicy::Background).await;
     assert!(deleted.expect_err("nobody answers").is_silence());
@@ -76,7 +78,8 @@ async fn an_answer_that_stops_half_way_is_given_up_and_a_slow_one_is_not() {
             stream.write_all(head.as_bytes()).await.expect("the head");
             let (first, second) = body.split_at(20);
             stream.write_all(first.as_bytes()).await.expect("half of it");
-            // The first answer ends here; the second goes on after longer than all of it may take at once.
+            // The first answer ends here; the second goes on after longer than all of it may take
+            // at once.
             if n > 0 {
                 for part in second.as_bytes().chunks(20) {
                     tokio::time::sleep(SILENCE * 3 / 4).await;

@@ -60,7 +60,8 @@ fn fields(schema: &Value, path: &str, into: &mut BTreeSet<String>) {
     }
 }
 
-/// Why live CRDs can't become these: objects would be lost, or the version that still runs could not read them.
+/// Why live CRDs can't become these: objects would be lost, or the version that still runs could
+/// not read them.
 pub fn refusals(wanted: &[Object], live: &BTreeMap<Key, Value>) -> Vec<String> {
     let mut reasons = Vec::new();
     for crd in wanted {
@@ -99,7 +100,8 @@ pub fn refusals(wanted: &[Object], live: &BTreeMap<Key, Value>) -> Vec<String> {
     reasons
 }
 
-/// Fields that objects use and a version does not know: it would not see them. One line per object and field.
+/// Fields that objects use and a version does not know: it would not see them. One line per object
+/// and field.
 pub fn unreadable(known: &BTreeMap<String, Known>, objects: &[Value]) -> Vec<String> {
     let mut lines = BTreeSet::new();
     for object in objects {

@@ -1,4 +1,5 @@
-//! An object against the schema of a CRD that is not there yet: fields, types, values and limits. Rules in CEL, patterns and formats are for the API server.
+//! An object against the schema of a CRD that is not there yet: fields, types, values and limits.
+//! Rules in CEL, patterns and formats are for the API server.
 
 use serde_json::Value;
 

@@ -1,4 +1,5 @@
-//! Where a field is: `spec.template.spec.containers[name=controller].image`, `metadata.labels["tenon.sh/install-id"]`.
+//! Where a field is: `spec.template.spec.containers[name=controller].image`,
+//! `metadata.labels["tenon.sh/install-id"]`.
 
 use std::fmt;
 
@@ -66,7 +67,8 @@ impl fmt::Display for Path {
                 Segment::Field(name) if is_plain(name) => write!(f, ".{name}")?,
                 Segment::Field(name) => write!(f, "[{name:?}]")?,
                 Segment::Element { key, name } => {
-                    // Names with slashes and dots read well without quotation marks; what would end the brackets does not.
+                    // Names with slashes and dots read well without quotation marks; what would end
+                    // the brackets does not.
                     let reads_well = !name.is_empty()
                         && !name.contains(|c: char| matches!(c, ']' | '"') || c.is_whitespace());
                     if reads_well {

@@ -40,7 +40,8 @@ impl Differ<'_> {
         let after = json!({"type": wanted.kind, "tags": views::with(&state.tags, &wanted.tags)});
         let changes = views::changed((&before, &after), &state.tags, &wanted.tags, &["type"]);
         if node_role_is_new || state.kind != wanted.kind {
-            // An entry keeps the id of the role that it was made for, and its type can't be changed.
+            // An entry keeps the id of the role that it was made for, and its type can't be
+            // changed.
             let mut step = step(Op::Update, create(true))
                 .because(["created for a role that no longer exists, or of another type"]);
             step.changes = changes;

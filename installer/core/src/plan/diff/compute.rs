@@ -1,4 +1,5 @@
-//! What nodes and the operator's pods run on: the instance profile, the role of EC2 Spot, the Fargate profile.
+//! What nodes and the operator's pods run on: the instance profile, the role of EC2 Spot, the
+//! Fargate profile.
 
 use serde_json::json;
 

@@ -12,7 +12,8 @@ const ASSOCIATION: &str = "Pod Identity association";
 const PROVIDER: &str = "IAM identity provider";
 
 impl Differ<'_> {
-    /// Shared with every other service account of the cluster: what is there is used, whoever made it.
+    /// Shared with every other service account of the cluster: what is there is used, whoever made
+    /// it.
     pub(super) fn provider(&mut self) {
         let Some(wanted) = &self.desired.provider else { return };
         let step = |op, create| {
@@ -66,7 +67,8 @@ impl Differ<'_> {
         let first = ["controller-role", "agent-addon"];
         let Some(wanted) = &self.desired.association else {
             if let Some(state) = &self.world.association {
-                // Both at once: SDKs would take the web identity, and nobody would know which role it is.
+                // Both at once: SDKs would take the web identity, and nobody would know which role
+                // it is.
                 if self.owns(&format!("{ASSOCIATION} of {resource}"), &state.tags) {
                     self.add(
                         step(Op::Delete, Action::DeleteAssociation { id: state.id.clone() })

@@ -35,7 +35,8 @@ pub fn object_changes(object: &Object, live: &Value, releases: &[Revision]) -> V
     let (hash, version) = (of_mark(SPEC_HASH), of_mark(VERSION));
     let mut found = changes(live, &after);
     found.retain(|change| change.path != hash);
-    // A revision without our mark was written by Helm itself, whose fields then say what others did.
+    // A revision without our mark was written by Helm itself, whose fields then say what others
+    // did.
     let latest = releases.iter().max_by_key(|revision| revision.number);
     let by_helm = latest.is_some_and(|revision| revision.hash.is_none());
     let ours = |name: &str| name == FIELD_MANAGER || name == helm::FIELD_MANAGER && !by_helm;
@@ -82,7 +83,8 @@ impl Differ<'_> {
         for object in before_deployment.clone() {
             self.object(object, std::slice::from_ref(&namespace));
         }
-        // Credentials are injected when a pod is admitted, so everything that they hang on comes first.
+        // Credentials are injected when a pod is admitted, so everything that they hang on comes
+        // first.
         let mut first = vec![namespace];
         let identity = ["association", "controller-role", "oidc-provider", "fargate"];
         first.extend(identity.map(str::to_owned));
@@ -108,7 +110,8 @@ impl Differ<'_> {
         self.surplus();
     }
 
-    /// What earlier settings or another version asked for. CRDs stay: objects of users hang on them.
+    /// What earlier settings or another version asked for. CRDs stay: objects of users hang on
+    /// them.
     fn surplus(&mut self) {
         let deployment = self.desired.deployment().map(step_id);
         for object in self.desired.surplus(&self.world.labelled) {
@@ -209,7 +212,8 @@ impl Differ<'_> {
             return;
         }
         let changes = object_changes(object, live, &self.world.releases);
-        // What other managers have added to lists stays, so that it is no difference that applying would end.
+        // What other managers have added to lists stays, so that it is no difference that applying
+        // would end.
         if is_applied && changes.is_empty() && !restarts {
             return;
         }
@@ -223,7 +227,8 @@ impl Differ<'_> {
         });
     }
 
-    /// What pods get when they are admitted becomes something else, or where they are scheduled does.
+    /// What pods get when they are admitted becomes something else, or where they are scheduled
+    /// does.
     fn identity_changes(&self) -> bool {
         let by_association = self.plan.steps.iter().any(|step| {
             matches!(

@@ -1,4 +1,5 @@
-//! What a CRD's schema gains and loses: fields and their types. Descriptions, defaults and validation are too much to show, and the API server rewrites them.
+//! What a CRD's schema gains and loses: fields and their types. Descriptions, defaults and
+//! validation are too much to show, and the API server rewrites them.
 
 use serde_json::{Map, Value, json};
 

@@ -1,5 +1,5 @@
-//! Resources of AWS as maps, so that what changes of them can be told field by field. Policies are maps by statement, in which order and spelling of lists
-//! don't matter.
+//! Resources of AWS as maps, so that what changes of them can be told field by field. Policies are
+//! maps by statement, in which order and spelling of lists don't matter.
 
 use serde_json::{Map, Value, json};
 use tenon_iam_policies::Document;
@@ -10,8 +10,10 @@ use crate::observe::state::{FargateState, QueueState, RoleState, RuleState};
 use crate::ownership::{SPEC_HASH, Tags};
 use crate::plan::change::{Change, Origin, Path, changes};
 
-/// What leads from one state to the other. `applied` are the tags as they are: with the checksum of what is asked for now, nothing is asked for that was not
-/// applied before, so whatever differs was changed from outside. That is known of the fields that the checksum covers, and of no other, such as tags.
+/// What leads from one state to the other. `applied` are the tags as they are: with the checksum of
+/// what is asked for now, nothing is asked for that was not applied before, so whatever differs was
+/// changed from outside. That is known of the fields that the checksum covers, and of no other,
+/// such as tags.
 pub(super) fn changed(
     (before, after): (&Value, &Value),
     applied: &Tags,

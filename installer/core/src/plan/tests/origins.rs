@@ -1,4 +1,5 @@
-//! Why a field changes: the settings ask for something else than before, or another program changed what was applied.
+//! Why a field changes: the settings ask for something else than before, or another program changed
+//! what was applied.
 
 use serde_json::{Value, json};
 

@@ -28,7 +28,8 @@ pub struct Line {
     parts: Vec<(Tone, String)>,
 }
 
-/// The narrowest room in which a text is broken: where less is left, lines get longer than the terminal.
+/// The narrowest room in which a text is broken: where less is left, lines get longer than the
+/// terminal.
 const LEAST: usize = 20;
 
 impl Line {
@@ -71,7 +72,8 @@ impl Line {
         self.indent + self.parts.iter().map(|(_, text)| text.chars().count()).sum::<usize>()
     }
 
-    /// The same in lines of at most so many columns: broken at spaces, and within words that are too long for a line of their own.
+    /// The same in lines of at most so many columns: broken at spaces, and within words that are
+    /// too long for a line of their own.
     pub fn wrapped(&self, width: Option<usize>) -> Vec<Self> {
         let Some(width) = width.filter(|width| self.columns() > *width) else {
             return vec![self.clone()];

@@ -1,4 +1,5 @@
-//! What the schema can't say about the values: what the API server would refuse of the objects that are made from them.
+//! What the schema can't say about the values: what the API server would refuse of the objects that
+//! are made from them.
 
 use std::collections::BTreeMap;
 

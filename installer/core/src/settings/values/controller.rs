@@ -26,11 +26,13 @@ pub struct Controller {
     pub env_from: Vec<EnvFromSource>,
     /// Profiles of the container. It always runs without privileges.
     pub security_context: ContainerSecurity,
-    /// Requests and limits of the container; empty: requests of 1 CPU and 1Gi, and a memory limit of 1Gi.
+    /// Requests and limits of the container; empty: requests of 1 CPU and 1Gi, and a memory limit
+    /// of 1Gi.
     pub resources: ResourceRequirements,
     /// Additional volume mounts of the container.
     pub extra_volume_mounts: Vec<VolumeMount>,
-    /// Sidecar containers. One without its own `volumeMounts` gets `extraVolumeMounts` and `sidecarVolumeMounts`.
+    /// Sidecar containers. One without its own `volumeMounts` gets `extraVolumeMounts` and
+    /// `sidecarVolumeMounts`.
     #[serde(deserialize_with = "list_or_nothing")]
     pub sidecar_container: Vec<Container>,
     /// Volume mounts of the sidecar containers, in addition to `extraVolumeMounts`.
@@ -43,7 +45,8 @@ pub struct Controller {
     pub liveness_probe: ProbeTiming,
     /// Timing of the readiness probe.
     pub readiness_probe: ProbeTiming,
-    /// Endpoints that change the log level at run time and serve profiles, on the pod's loopback address.
+    /// Endpoints that change the log level at run time and serve profiles, on the pod's loopback
+    /// address.
     pub debug: DebugServer,
     /// Traces of reconciles, plans and calls, by OTLP over HTTP.
     pub tracing: Tracing,
@@ -72,7 +75,8 @@ impl Default for Controller {
 }
 
 impl Controller {
-    /// Requests and limits of the container. What is set replaces all defaults: merged with them, requests could be above their limits.
+    /// Requests and limits of the container. What is set replaces all defaults: merged with them,
+    /// requests could be above their limits.
     pub fn resources(&self) -> ResourceRequirements {
         if self.resources != ResourceRequirements::default() {
             return self.resources.clone();
@@ -107,7 +111,8 @@ pub struct Image {
     pub digest: String,
 }
 
-/// The repository of a build that no release made. It names no registry, so that nothing can be pulled from it.
+/// The repository of a build that no release made. It names no registry, so that nothing can be
+/// pulled from it.
 pub const PLACEHOLDER: &str = "tenon-operator";
 
 /// The repository that a release has by default.
@@ -158,7 +163,8 @@ pub struct ContainerSecurity {
     pub seccomp_profile: Option<SeccompProfile>,
 }
 
-/// `controller.livenessProbe` and `controller.readinessProbe`: when a probe is made and what it takes to believe it. What is absent is Kubernetes' default.
+/// `controller.livenessProbe` and `controller.readinessProbe`: when a probe is made and what it
+/// takes to believe it. What is absent is Kubernetes' default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ProbeTiming {

@@ -1,11 +1,13 @@
-//! Values as people write them for Helm, which cares less about types: a switch in quotes, a number where a text is meant, an empty map for an empty list.
+//! Values as people write them for Helm, which cares less about types: a switch in quotes, a number
+//! where a text is meant, an empty map for an empty list.
 
 use k8s_openapi::api::core::v1::Container;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-/// A list, or the empty map that Karpenter's chart has for one: values that Helm has printed stay valid.
+/// A list, or the empty map that Karpenter's chart has for one: values that Helm has printed stay
+/// valid.
 pub(super) fn list_or_nothing<'de, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Vec<Container>, D::Error> {

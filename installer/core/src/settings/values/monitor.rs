@@ -10,7 +10,8 @@ use serde_json::{Map, Value};
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ServiceMonitor {
-    /// Create a ServiceMonitor, by which the Prometheus operator scrapes the metrics. The chart renders it only if the cluster serves `monitoring.coreos.com/v1`.
+    /// Create a ServiceMonitor, by which the Prometheus operator scrapes the metrics. The chart
+    /// renders it only if the cluster serves `monitoring.coreos.com/v1`.
     pub enabled: bool,
     /// Additional labels of the ServiceMonitor.
     pub additional_labels: BTreeMap<String, String>,

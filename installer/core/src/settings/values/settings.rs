@@ -94,11 +94,13 @@ pub struct OperatorSettings {
     #[serde(deserialize_with = "lenient::text")]
     #[schemars(extend("type" = ["string", "number"]))]
     pub node_price: String,
-    /// Largest share of the cluster's pods that one new node is planned for, in percent; empty: no limit.
+    /// Largest share of the cluster's pods that one new node is planned for, in percent; empty: no
+    /// limit.
     #[serde(deserialize_with = "lenient::text")]
     #[schemars(extend("type" = ["string", "number"]))]
     pub largest_share: String,
-    /// Share of their NodePools' nodes, in percent, up to which consolidation leaves nodes alone where room is short; empty: 2.
+    /// Share of their NodePools' nodes, in percent, up to which consolidation leaves nodes alone
+    /// where room is short; empty: 2.
     #[serde(deserialize_with = "lenient::text")]
     #[schemars(extend("type" = ["string", "number"]))]
     pub few_nodes: String,
@@ -106,7 +108,8 @@ pub struct OperatorSettings {
     #[serde(deserialize_with = "lenient::switch")]
     #[schemars(extend("type" = ["boolean", "string"], "enum" = [true, false, "true", "false"]))]
     pub nominate_pods: bool,
-    /// Topology spread that kube-scheduler applies to pods without constraints of their own, in YAML; empty: none.
+    /// Topology spread that kube-scheduler applies to pods without constraints of their own, in
+    /// YAML; empty: none.
     #[serde(deserialize_with = "lenient::text")]
     #[schemars(extend("type" = ["string", "number"]))]
     pub scheduler_config: String,
@@ -178,7 +181,8 @@ pub struct FeatureGates {
     #[serde(deserialize_with = "lenient::switch")]
     #[schemars(extend("type" = ["boolean", "string"], "enum" = [true, false, "true", "false"]))]
     pub capacity_buffer: bool,
-    /// Set the deletion cost of pods, so that ReplicaSets that scale in empty the nodes that consolidation would remove next.
+    /// Set the deletion cost of pods, so that ReplicaSets that scale in empty the nodes that
+    /// consolidation would remove next.
     #[serde(deserialize_with = "lenient::switch")]
     #[schemars(extend("type" = ["boolean", "string"], "enum" = [true, false, "true", "false"]))]
     pub pod_deletion_cost_management: bool,
@@ -235,7 +239,8 @@ impl FeatureGates {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AwsFeatureGates {
-    /// CEL expressions in `spec.kubelet` of EC2NodeClasses. Tenon does not evaluate them: `true` is refused.
+    /// CEL expressions in `spec.kubelet` of EC2NodeClasses. Tenon does not evaluate them: `true` is
+    /// refused.
     #[serde(rename = "nodeClassCEL", deserialize_with = "lenient::switch")]
     #[schemars(extend("type" = ["boolean", "string"], "enum" = [true, false, "true", "false"]))]
     pub node_class_cel: bool,

@@ -1,4 +1,5 @@
-//! Import blocks: Terraform takes over what the installation has made, instead of failing because it exists.
+//! Import blocks: Terraform takes over what the installation has made, instead of failing because
+//! it exists.
 
 use serde_json::{Map, Value, json};
 use tenon_installer_core::desired::Desired;

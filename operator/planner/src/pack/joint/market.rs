@@ -267,8 +267,8 @@ impl<'m> Market<'m> {
         offered
     }
 
-    /// Offers the ways to deal pods out that are cheapest at some values, where they gain at others.
-    /// Returns how many.
+    /// Offers the ways to deal pods out that are cheapest at some values, where they gain at
+    /// others. Returns how many.
     fn deal(&mut self, at: &[f64], values: &[f64]) -> usize {
         let mut offered = 0;
         for (index, dealing) in self.dealings.iter().enumerate() {
