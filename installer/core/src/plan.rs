@@ -45,7 +45,9 @@ impl Plan {
     /// The Kubernetes objects that are applied, in their order.
     pub fn applied_objects(&self) -> Vec<&Object> {
         let objects = self.steps.iter().filter_map(|step| match &step.action {
-            Action::Apply(object) | Action::Restart(object) => Some(object),
+            Action::Apply(object)
+            | Action::Restart(object)
+            | Action::ProveCanary { canary: object, .. } => Some(object),
             _ => None,
         });
         objects.collect()

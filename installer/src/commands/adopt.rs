@@ -14,6 +14,7 @@ use tenon_installer_core::{apply, target};
 use super::execution::{Execution, confirm};
 use super::preflight;
 use super::session::{Connection, Fallback, Session, observe_failed, source};
+use super::shown_plan;
 use crate::adopt::{Found, fit, found, settings, steps};
 use crate::cli::GlobalArgs;
 use crate::cli::adopt::AdoptArgs;
@@ -41,7 +42,9 @@ pub(crate) async fn run(
     let (mut session, mut found) = Box::pin(look(global, args, connection)).await?;
     session.introduce(*printer);
     let plan = plan(args, &session, &found)?;
-    let lines = lines(&session, &found, &plan).await?;
+    let (lines, trial) = tokio::join!(lines(&session, &found, &plan), session.try_out(&plan));
+    let lines = lines?;
+    shown_plan::warn(*printer, &trial);
     let mut report = json!({
         "schema": "tenon.sh/adopt/v1alpha1",
         "target": session.target_json(),
@@ -64,8 +67,7 @@ pub(crate) async fn run(
         "leader": null,
     });
     if args.how.dry_run {
-        printer.json(&report);
-        printer.lines(&lines);
+        shown_plan::print_or_refuse(*printer, &trial, &report, &lines)?;
         return Ok(0);
     }
     if !plan.steps.is_empty() && !args.undo {
@@ -74,6 +76,7 @@ pub(crate) async fn run(
         Box::pin(preflight::before_install(&session, &plan, &checks, printer)).await?;
     }
     printer.note_lines(&lines);
+    shown_plan::accepted(&trial)?;
     if !plan.steps.is_empty() && !args.how.yes {
         let what = if args.undo { "return to Karpenter" } else { "adoption" };
         confirm(global, &format!("Proceed with the {what}?")).await?;

@@ -19,6 +19,9 @@ pub(crate) async fn run(
             .await?;
     session.introduce(*printer);
     let plan = session.plan()?;
-    shown_plan::print(*printer, &session.target_json(), &plan, &session.outlook(&plan).await?);
+    let (outlook, trial) = tokio::join!(session.outlook(&plan), session.try_out(&plan));
+    let outlook = outlook?;
+    shown_plan::warn(*printer, &trial);
+    shown_plan::print(*printer, &session.target_json(), &plan, &outlook, &trial)?;
     Ok(if plan.steps.is_empty() { 0 } else { EXIT_DRIFT })
 }

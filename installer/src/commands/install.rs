@@ -79,8 +79,7 @@ pub(crate) async fn run(
     let outlook = outlook?;
     shown_plan::warn(*printer, &trial);
     if args.dry_run {
-        shown_plan::accepted(&trial)?;
-        shown_plan::print(*printer, &session.target_json(), &plan, &outlook);
+        shown_plan::print(*printer, &session.target_json(), &plan, &outlook, &trial)?;
         return Ok(0);
     }
     // A plan without steps has nothing to fail at.

@@ -10,7 +10,7 @@ use super::shown_plan;
 use crate::cli::GlobalArgs;
 use crate::cli::plan::PlanArgs;
 use crate::errors::ExpectedError;
-use crate::printer::{OutputFormat, Printer};
+use crate::printer::Printer;
 
 /// Shows what `install` would do.
 pub(crate) async fn run(
@@ -30,12 +30,8 @@ pub(crate) async fn run(
     let target = session.target_json();
     let (outlook, trial) = tokio::join!(session.outlook(&plan), session.try_out(&plan));
     let outlook = outlook?;
-    // With `-o json` there is one document, and the refusal is it.
-    if printer.format() == OutputFormat::Text || trial.refusals.is_empty() {
-        shown_plan::print(*printer, &target, &plan, &outlook);
-    }
     shown_plan::warn(*printer, &trial);
-    shown_plan::accepted(&trial)?;
+    shown_plan::print(*printer, &target, &plan, &outlook, &trial)?;
     if let Some(out) = &args.out {
         let directory = args.settings.installation.file.as_deref().and_then(Path::parent);
         let directory = directory.unwrap_or(Path::new(""));

@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 use tenon_installer_core::kubernetes::trial::Trial;
 use tenon_installer_core::plan::outlook::Outlook;
-use tenon_installer_core::plan::text::plan_lines;
+use tenon_installer_core::plan::text::{Line, plan_lines};
 use tenon_installer_core::plan::{Plan, SCHEMA};
 
 use crate::errors::ExpectedError;
-use crate::printer::Printer;
+use crate::printer::{OutputFormat, Printer};
 
 /// Warns about what could not be tried.
 pub(super) fn warn(printer: Printer, trial: &Trial) {
@@ -26,15 +26,36 @@ pub(super) fn accepted(trial: &Trial) -> Result<(), ExpectedError> {
     })
 }
 
-/// Prints a plan in the format of results.
-pub(super) fn print(printer: Printer, target: &Value, plan: &Plan, outlook: &Outlook) {
-    printer.json(&json!({
+/// Prints a plan in the format of results, and ends with what the cluster would refuse of it.
+pub(super) fn print(
+    printer: Printer,
+    target: &Value,
+    plan: &Plan,
+    outlook: &Outlook,
+    trial: &Trial,
+) -> Result<(), ExpectedError> {
+    let json = json!({
         "schema": SCHEMA,
         "target": target,
         "actions": plan.steps,
         "warnings": plan.warnings,
         "callerActions": plan.caller_actions(),
         "outlook": outlook,
-    }));
-    printer.lines(&plan_lines(plan, outlook));
+    });
+    print_or_refuse(printer, trial, &json, &plan_lines(plan, outlook))
+}
+
+/// Prints the result of a command that changes nothing, and ends with what the cluster would
+/// refuse. With `-o json` there is one document, and a refusal is it.
+pub(super) fn print_or_refuse(
+    printer: Printer,
+    trial: &Trial,
+    json: &Value,
+    lines: &[Line],
+) -> Result<(), ExpectedError> {
+    if printer.format() == OutputFormat::Text || trial.refusals.is_empty() {
+        printer.json(json);
+        printer.lines(lines);
+    }
+    accepted(trial)
 }

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use super::execution::{Execution, confirm};
 use super::preflight;
 use super::session::Session;
+use super::shown_plan;
 use super::until_object::until_object;
 use crate::cli::GlobalArgs;
 use crate::cli::replacement::ReplacementArgs;
@@ -101,7 +102,9 @@ pub(super) async fn run(
 ) -> Result<u8, ExpectedError> {
     let plan = journey.plan(&session, args)?;
     let changes = iam(&session);
-    let outlook = session.outlook(&plan).await?;
+    let (outlook, trial) = tokio::join!(session.outlook(&plan), session.try_out(&plan));
+    let outlook = outlook?;
+    shown_plan::warn(*printer, &trial);
     let mut lines = vec![journey.in_words()];
     lines.extend(untouched_nodes(&outlook));
     lines.push(iam_in_words(&session, &changes));
@@ -122,14 +125,14 @@ pub(super) async fn run(
         })
     };
     if args.dry_run {
-        printer.json(&report(0, false, &session));
-        printer.lines(&lines);
+        shown_plan::print_or_refuse(*printer, &trial, &report(0, false, &session), &lines)?;
         return Ok(0);
     }
     if !plan.steps.is_empty() {
         Box::pin(preflight::before_install(&session, &plan, &args.checks, printer)).await?;
     }
     printer.note_lines(&lines);
+    shown_plan::accepted(&trial)?;
     if !plan.steps.is_empty() && !args.yes {
         if let Some(outside) = plan.outside() {
             // What another person did is not undone with an answer to another question.
