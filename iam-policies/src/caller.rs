@@ -167,6 +167,7 @@ fn look(of: &CallerScope) -> Vec<Statement> {
     let account = [
         "iam:GetAccountSummary",
         "iam:GetOpenIDConnectProvider",
+        "iam:ListAccountAliases",
         "iam:ListInstanceProfiles",
         "iam:ListOpenIDConnectProviders",
         "iam:ListRoles",
@@ -182,6 +183,7 @@ fn look(of: &CallerScope) -> Vec<Statement> {
         "ec2:DescribeSecurityGroups",
         "ec2:DescribeSnapshots",
         "ec2:DescribeSpotInstanceRequests",
+        "ec2:DescribeSpotPriceHistory",
         "ec2:DescribeSubnets",
         "ec2:DescribeVolumes",
         "ec2:DescribeVpcAttribute",
@@ -214,6 +216,7 @@ fn look(of: &CallerScope) -> Vec<Statement> {
         in_region(Statement::allow("ReadNetwork", ec2)),
         Statement::allow("ReadImageParameters", ["ssm:GetParameter"])
             .on([format!("arn:{partition}:ssm:{region}::parameter/aws/service/*")]),
+        in_region(Statement::allow("ListClusters", ["eks:ListClusters"])),
         in_region(Statement::allow("ReadQuotas", ["servicequotas:GetServiceQuota"])),
         Statement::allow("ReadVolumeKeys", ["kms:DescribeKey"])
             .on([format!("arn:{partition}:kms:{region}:{owner}:key/*")]),

@@ -23,6 +23,9 @@ use super::words::{counted, some};
 /// Zones of list prices when neither a NodeClass nor a Node nor a NodePool names any.
 const NAMELESS_ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
 
+/// What built-in prices say of spot instances: EC2 has no list of what they cost.
+pub(super) const SPOT_ASSUMED: &str = "spot as expensive as on-demand";
+
 /// The instance types that were given.
 #[derive(Debug, Default)]
 pub(super) struct Given {
@@ -196,7 +199,7 @@ impl Catalogs {
                 let zones = zones(input, subnets);
                 self.note(format!(
                     "no --catalog with offerings: planning with EC2's instance types at this \
-                     version's built-in list prices, spot as expensive as on-demand, in {}",
+                     version's built-in list prices, {SPOT_ASSUMED}, in {}",
                     some(zones.iter().cloned(), 6)
                 ));
                 priced = offered::list_priced(zones.iter().map(String::as_str));

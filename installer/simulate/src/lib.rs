@@ -39,17 +39,20 @@ use std::time::Instant;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
+use tenon_crds::labels;
 use tenon_planner::plan::Plan;
-use tenon_planner::snapshot::Placement;
+use tenon_planner::resources::MicroUsd;
+use tenon_planner::snapshot::{Node, Placement};
 use tenon_planner::{Policy, Snapshot, lower_bound_within, overlays};
 
 pub use self::advice::{Advice, Cause};
+use self::catalogs::SPOT_ASSUMED;
 pub use self::error::SimulateError;
 pub use self::explain::Answer;
 use self::explain::Known;
 pub use self::fleet::Fleet;
 use self::observed::Observed;
-pub use self::options::{CatalogOptions, Kind, Loops, Options, Subject};
+pub use self::options::{CatalogOptions, Freshness, Kind, Loops, Options, Subject};
 pub use self::outcome::Outcome;
 use self::outcome::Plans;
 use self::read::Files;
@@ -190,6 +193,29 @@ impl Simulation {
         Ok(())
     }
 
+    /// The instance types of spot nodes, where no catalog has spot prices.
+    pub fn unpriced_spot_types(&self) -> BTreeSet<&str> {
+        if !self.options.catalog.files.is_empty() {
+            return BTreeSet::new();
+        }
+        let spot = self.snapshot.nodes.iter().filter(|node| is_spot(node));
+        spot.filter_map(|node| Some(node.labels.get(labels::INSTANCE_TYPE)?.as_str())).collect()
+    }
+
+    /// Sets what spot nodes cost per hour, in USD by instance type and zone. Those of other types
+    /// and zones have no known price afterwards, since what was assumed for them is that of
+    /// on-demand instances.
+    pub fn price_spot(&mut self, prices: &BTreeMap<(String, String), f64>) {
+        for node in self.snapshot.nodes.iter_mut().filter(|node| is_spot(node)) {
+            let label = |key: &str| node.labels.get(key).cloned().unwrap_or_default();
+            let price = prices.get(&(label(labels::INSTANCE_TYPE), label(labels::ZONE)));
+            node.price = price.map(|price| MicroUsd::from_usd(*price));
+        }
+        for note in &mut self.notes {
+            *note = note.replace(SPOT_ASSUMED, "spot nodes at EC2's current prices");
+        }
+    }
+
     /// What there is and what it is at: nodes, their use and price, pending pods, disruptions.
     pub fn fleet(&mut self) -> Fleet {
         let plans = self.plan(Loops::Provision, false);
@@ -204,6 +230,10 @@ impl Simulation {
         let asked = Asked { loops, now, seed, bound };
         plan(&mut self.snapshot, &self.options.policy, asked)
     }
+}
+
+fn is_spot(node: &Node) -> bool {
+    node.labels.get(labels::CAPACITY_TYPE).is_some_and(|it| it == "spot")
 }
 
 /// What is asked of the planner.

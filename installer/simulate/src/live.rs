@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Event;
 use kube::api::ListParams;
-use kube::core::DeserializeGuard;
+use kube::core::{DeserializeGuard, ObjectList};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tenon_crds::{CapacityBuffer, EC2NodeClass, NodeClaim, NodeOverlay, NodePool};
@@ -11,7 +11,7 @@ use tenon_state::wire;
 
 use super::error::SimulateError;
 use super::input::{Input, PriorityClass, Read};
-use super::options::{Kind, Options, Subject};
+use super::options::{Freshness, Kind, Options, Subject};
 
 /// Objects per request: enough to make few requests, few enough for the API server to answer at
 /// once.
@@ -74,32 +74,33 @@ async fn some_events(
 /// has their pods.
 pub(super) async fn read(client: &Client, options: &Options) -> Result<Input, SimulateError> {
     let mut input = Input::default();
+    let freshness = options.freshness;
     // All at once: each list waits for the API server, and that of pods for longer than all others
     // together.
     let planned = async {
         futures::try_join!(
-            objects::<NodePool>(client),
-            objects::<NodeClaim>(client),
-            objects::<wire::Node>(client),
-            objects::<wire::Pod>(client),
-            objects::<wire::DaemonSet>(client),
+            objects::<NodePool>(client, freshness),
+            objects::<NodeClaim>(client, freshness),
+            objects::<wire::Node>(client, freshness),
+            objects::<wire::Pod>(client, freshness),
+            objects::<wire::DaemonSet>(client, freshness),
         )
     };
     let rules = async {
         futures::try_join!(
-            objects::<wire::Namespace>(client),
-            objects::<wire::PodDisruptionBudget>(client),
-            objects::<wire::PersistentVolume>(client),
-            objects::<wire::PersistentVolumeClaim>(client),
-            objects::<wire::StorageClass>(client),
-            objects::<wire::VolumeAttachment>(client),
-            objects::<wire::CSINode>(client),
+            objects::<wire::Namespace>(client, freshness),
+            objects::<wire::PodDisruptionBudget>(client, freshness),
+            objects::<wire::PersistentVolume>(client, freshness),
+            objects::<wire::PersistentVolumeClaim>(client, freshness),
+            objects::<wire::StorageClass>(client, freshness),
+            objects::<wire::VolumeAttachment>(client, freshness),
+            objects::<wire::CSINode>(client, freshness),
         )
     };
     let classes = async {
         futures::try_join!(
-            list::<EC2NodeClass>(client),
-            list::<k8s_openapi::api::scheduling::v1::PriorityClass>(client)
+            list::<EC2NodeClass>(client, freshness),
+            list::<k8s_openapi::api::scheduling::v1::PriorityClass>(client, freshness)
         )
     };
     let (planned, rules, (ec2_classes, priority_classes)) =
@@ -125,10 +126,10 @@ pub(super) async fn read(client: &Client, options: &Options) -> Result<Input, Si
     }
     if !options.ignore_dra_requests {
         let (classes, claims, templates, slices) = futures::try_join!(
-            objects::<wire::DeviceClass>(client),
-            objects::<wire::ResourceClaim>(client),
-            objects::<wire::ResourceClaimTemplate>(client),
-            objects::<wire::ResourceSlice>(client),
+            objects::<wire::DeviceClass>(client, freshness),
+            objects::<wire::ResourceClaim>(client, freshness),
+            objects::<wire::ResourceClaimTemplate>(client, freshness),
+            objects::<wire::ResourceSlice>(client, freshness),
         )?;
         for read in [classes, claims, templates, slices].into_iter().flatten() {
             input.add(read);
@@ -136,17 +137,20 @@ pub(super) async fn read(client: &Client, options: &Options) -> Result<Input, Si
     }
     let gates = &options.feature_gates;
     if gates.is_on("NodeOverlay") {
-        objects::<NodeOverlay>(client).await?.into_iter().for_each(|read| input.add(read));
+        objects::<NodeOverlay>(client, freshness)
+            .await?
+            .into_iter()
+            .for_each(|read| input.add(read));
     }
     if gates.is_on("CapacityBuffer") {
-        buffers(client, &mut input).await?;
+        buffers(client, freshness, &mut input).await?;
     }
     if !options.scheduler_config.default_constraints.is_empty() {
         let (services, controllers, sets, replicas) = futures::try_join!(
-            objects::<wire::Service>(client),
-            objects::<wire::ReplicationController>(client),
-            objects::<wire::StatefulSet>(client),
-            objects::<wire::ReplicaSet>(client),
+            objects::<wire::Service>(client, freshness),
+            objects::<wire::ReplicationController>(client, freshness),
+            objects::<wire::StatefulSet>(client, freshness),
+            objects::<wire::ReplicaSet>(client, freshness),
         )?;
         for read in [services, controllers, sets, replicas].into_iter().flatten() {
             input.add(read);
@@ -166,17 +170,21 @@ pub(super) async fn read(client: &Client, options: &Options) -> Result<Input, Si
 }
 
 /// CapacityBuffers, and where there are some, what they may refer to and what bounds them.
-async fn buffers(client: &Client, input: &mut Input) -> Result<(), SimulateError> {
-    let found = objects::<CapacityBuffer>(client).await?;
+async fn buffers(
+    client: &Client,
+    freshness: Freshness,
+    input: &mut Input,
+) -> Result<(), SimulateError> {
+    let found = objects::<CapacityBuffer>(client, freshness).await?;
     if found.is_empty() {
         return Ok(());
     }
     let (quotas, templates, deployments, sets, replicas) = futures::try_join!(
-        objects::<wire::ResourceQuota>(client),
-        objects::<wire::PodTemplate>(client),
-        objects::<wire::Deployment>(client),
-        objects::<wire::StatefulSet>(client),
-        objects::<wire::ReplicaSet>(client),
+        objects::<wire::ResourceQuota>(client, freshness),
+        objects::<wire::PodTemplate>(client, freshness),
+        objects::<wire::Deployment>(client, freshness),
+        objects::<wire::StatefulSet>(client, freshness),
+        objects::<wire::ReplicaSet>(client, freshness),
     )?;
     for read in [found, quotas, templates, deployments, sets, replicas].into_iter().flatten() {
         input.add(read);
@@ -184,41 +192,63 @@ async fn buffers(client: &Client, input: &mut Input) -> Result<(), SimulateError
     Ok(())
 }
 
-async fn objects<K: Watched>(client: &Client) -> Result<Vec<Read>, SimulateError> {
-    let listed = list::<K>(client).await?;
+async fn objects<K: Watched>(
+    client: &Client,
+    freshness: Freshness,
+) -> Result<Vec<Read>, SimulateError> {
+    let listed = list::<K>(client, freshness).await?;
     Ok(listed.into_iter().map(|object| Read::Object(object.into_object())).collect())
 }
 
 /// All objects of a kind; none if the API server does not know the kind. One that does not parse is
 /// left out, as the operator leaves it out.
-async fn list<K>(client: &Client) -> Result<Vec<K>, SimulateError>
+async fn list<K>(client: &Client, freshness: Freshness) -> Result<Vec<K>, SimulateError>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
 {
-    let api: Api<DeserializeGuard<K>> = Api::all(client.clone());
+    let api: Api<K> = Api::all(client.clone());
     let mut objects = Vec::new();
-    let mut params = ListParams::default().limit(PAGE);
+    let mut params = match freshness {
+        Freshness::Latest => ListParams::default().limit(PAGE),
+        // The watch cache answers in one piece whatever the limit.
+        Freshness::Cached => ListParams::default().match_any(),
+    };
     loop {
         let page = match api.list(&params).await {
             Ok(page) => page,
             Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(Vec::new()),
-            Err(source) => {
-                let resource = K::plural(&()).into_owned();
-                return Err(SimulateError::List { resource, source: Box::new(source) });
-            }
+            // One of them: which one, is only known when each is parsed alone, which takes twice as
+            // long.
+            Err(kube::Error::SerdeError(_)) => guarded(client, &params).await?,
+            Err(source) => return Err(unlisted::<K>(source)),
         };
-        for object in page.items {
-            match object.0 {
-                Ok(object) => objects.push(object),
-                Err(invalid) => {
-                    let name = invalid.metadata.name.unwrap_or_default();
-                    tracing::warn!(kind = %K::kind(&()), name, error = %invalid.error, "leaving out an object that does not parse");
-                }
-            }
-        }
+        objects.extend(page.items);
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
             None => return Ok(objects),
         }
     }
+}
+
+/// A page without the objects that do not parse.
+async fn guarded<K>(client: &Client, params: &ListParams) -> Result<ObjectList<K>, SimulateError>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let api: Api<DeserializeGuard<K>> = Api::all(client.clone());
+    let page = api.list(params).await.map_err(unlisted::<K>)?;
+    let parsed = page.items.into_iter().filter_map(|object| match object.0 {
+        Ok(object) => Some(object),
+        Err(invalid) => {
+            let name = invalid.metadata.name.unwrap_or_default();
+            tracing::warn!(kind = %K::kind(&()), name, error = %invalid.error, "leaving out an object that does not parse");
+            None
+        }
+    });
+    let items = parsed.collect();
+    Ok(ObjectList { types: page.types, metadata: page.metadata, items })
+}
+
+fn unlisted<K: Resource<DynamicType = ()>>(source: kube::Error) -> SimulateError {
+    SimulateError::List { resource: K::plural(&()).into_owned(), source: Box::new(source) }
 }

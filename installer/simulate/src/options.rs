@@ -29,6 +29,18 @@ pub struct Options {
     pub scheduler_config: SchedulerConfig,
     /// The planner's policy.
     pub policy: Policy,
+    /// How recent a running cluster's answers are.
+    pub freshness: Freshness,
+}
+
+/// How recent the answers of an API server are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Freshness {
+    /// Everything that was written before is in them.
+    Latest,
+    /// They come from the API server's watch cache, which may be behind by moments: of large
+    /// clusters they come much faster.
+    Cached,
 }
 
 /// What can be launched.
@@ -93,6 +105,7 @@ impl Options {
             policy: feature_gates.policy(),
             feature_gates,
             scheduler_config: SchedulerConfig::default(),
+            freshness: Freshness::Cached,
         }
     }
 

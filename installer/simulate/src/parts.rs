@@ -23,8 +23,9 @@ impl From<&PodRef> for PodName {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WhyNot {
-    /// The NodePool.
-    pub node_pool: String,
+    /// The NodePool; none if the pod itself is what keeps it pending.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_pool: Option<String>,
     /// In words.
     pub message: String,
     /// As data.
@@ -33,5 +34,6 @@ pub struct WhyNot {
 
 /// Why a NodePool is nothing for a pod.
 pub(super) fn why_not((pool, reason): &(String, Exclusion)) -> WhyNot {
-    WhyNot { node_pool: pool.clone(), message: explain::exclusion(reason), reason: reason.clone() }
+    let node_pool = Some(pool.clone()).filter(|pool| !pool.is_empty());
+    WhyNot { node_pool, message: explain::exclusion(reason), reason: reason.clone() }
 }

@@ -125,10 +125,9 @@ fn unschedulable(outcome: &Outcome) -> Option<String> {
         let reasons = pod
             .reasons
             .iter()
-            .map(|why| match why.node_pool.as_str() {
-                // What is wrong with the pod itself has no NodePool.
-                "" => exclusion(&why.reason),
-                pool => format!("NodePool {pool}: {}", exclusion(&why.reason)),
+            .map(|why| match &why.node_pool {
+                None => exclusion(&why.reason),
+                Some(pool) => format!("NodePool {pool}: {}", exclusion(&why.reason)),
             })
             .collect();
         groups
@@ -159,9 +158,9 @@ fn buffers(outcome: &Outcome) -> Option<String> {
         let name = format!("{}/{}", buffer.namespace, buffer.name);
         let counts = [buffer.pods, buffer.on_nodes, buffer.on_launches, buffer.missing];
         rows.push([name.clone()].into_iter().chain(counts.map(grouped)).collect());
-        why.extend(buffer.reasons.iter().map(|why| match why.node_pool.as_str() {
-            "" => format!("  {name}: {}", exclusion(&why.reason)),
-            pool => format!("  {name}, NodePool {pool}: {}", exclusion(&why.reason)),
+        why.extend(buffer.reasons.iter().map(|why| match &why.node_pool {
+            None => format!("  {name}: {}", exclusion(&why.reason)),
+            Some(pool) => format!("  {name}, NodePool {pool}: {}", exclusion(&why.reason)),
         }));
     }
     let mut text = format!("Would reserve room for future pods:\n{}", columns(&rows, "  "));

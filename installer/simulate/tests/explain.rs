@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
-use tenon_simulate::{Answer, CatalogOptions, Kind, Options, Simulation, Subject, read};
+use tenon_simulate::{Answer, CatalogOptions, Freshness, Kind, Options, Simulation, Subject, read};
 use tenon_state::ec2::offered::VM_MEMORY_OVERHEAD;
 use tenon_state::options::FeatureGates;
 
@@ -35,6 +35,11 @@ const CAUSES: &[(&str, &str)] = &[
     ("volume-zone", "volumeZone"),
     ("host-ports", "hostPorts"),
     ("no-nodepool", "noNodePool"),
+    ("nodepool-not-ready", "nodePoolNotReady"),
+    ("min-values", "minValues"),
+    ("pod-affinity", "podAffinity"),
+    ("missing-volume", "volume"),
+    ("deleting", "deleting"),
     ("launching", "launching"),
     ("would-launch", "wouldLaunch"),
     ("fits", "fits"),
@@ -85,6 +90,7 @@ fn simulation(name: &str, kind: &str, object: &str) -> (Simulation, Subject) {
         policy: gates.policy(),
         feature_gates: gates,
         scheduler_config: "".parse().expect("no configuration"),
+        freshness: Freshness::Latest,
     };
     let simulation =
         futures::executor::block_on(read(options, None, &|_| ())).expect("it can be read");

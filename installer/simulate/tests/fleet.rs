@@ -1,9 +1,10 @@
 //! What `tenon status` shows of a cluster, on terminals of different widths.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use tenon_simulate::{CatalogOptions, Fleet, Options, read};
+use tenon_simulate::{CatalogOptions, Fleet, Freshness, Options, Simulation, read};
 use tenon_state::ec2::offered::VM_MEMORY_OVERHEAD;
 use tenon_state::options::FeatureGates;
 
@@ -12,11 +13,15 @@ fn fixture(name: &str) -> PathBuf {
 }
 
 fn fleet() -> Fleet {
+    simulation(vec![fixture("explain/catalog.json")]).fleet()
+}
+
+fn simulation(catalogs: Vec<PathBuf>) -> Simulation {
     let gates: FeatureGates = "".parse().expect("no gates");
     let options = Options {
         files: vec![fixture("fleet/cluster.yaml")],
         catalog: CatalogOptions {
-            files: vec![fixture("explain/catalog.json")],
+            files: catalogs,
             vm_memory_overhead_percent: VM_MEMORY_OVERHEAD,
             reserved_enis: 0,
         },
@@ -26,9 +31,10 @@ fn fleet() -> Fleet {
         policy: gates.policy(),
         feature_gates: gates,
         scheduler_config: "".parse().expect("no configuration"),
+        freshness: Freshness::Latest,
     };
     let simulation = read(options, None, &|_| ());
-    futures::executor::block_on(simulation).expect("it can be read").fleet()
+    futures::executor::block_on(simulation).expect("it can be read")
 }
 
 fn data() -> Value {
@@ -89,4 +95,22 @@ fn programs_get_the_same_with_exact_amounts() {
     assert_eq!(data["disrupting"][0]["reason"], "Underutilized");
     assert_eq!(data["disrupting"][1]["reason"], Value::Null);
     assert_eq!(data["blocked"][0]["nodes"].as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn spot_nodes_cost_what_ec2_says_and_not_what_on_demand_ones_do() {
+    assert!(simulation(vec![fixture("explain/catalog.json")]).unpriced_spot_types().is_empty());
+    let mut simulation = simulation(Vec::new());
+    let assumed = serde_json::to_value(simulation.fleet()).expect("data");
+    assert_eq!(simulation.unpriced_spot_types(), BTreeSet::from(["m7i.2xlarge", "m7i.large"]));
+    let price = (("m7i.large".to_owned(), "eu-west-1a".to_owned()), 0.02);
+    simulation.price_spot(&BTreeMap::from([price]));
+    let priced = serde_json::to_value(simulation.fleet()).expect("data");
+    insta::assert_json_snapshot!([assumed, priced].map(|fleet| {
+        let total = &fleet["total"];
+        serde_json::json!([total["spot"], total["pricePerHour"], total["withoutPrice"]])
+    }));
+    let notes = simulation.notes().concat();
+    assert!(notes.contains("spot nodes at EC2's current prices"), "{notes}");
+    assert!(!notes.contains("as expensive as on-demand"), "{notes}");
 }

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use tenon_simulate::{CatalogOptions, Kind, Loops, Options, Subject, read};
+use tenon_simulate::{CatalogOptions, Freshness, Kind, Loops, Options, Subject, read};
 use tenon_state::ec2::offered::VM_MEMORY_OVERHEAD;
 use tenon_state::options::FeatureGates;
 
@@ -44,6 +44,7 @@ impl Bench {
             policy: gates.policy(),
             feature_gates: gates,
             scheduler_config: "".parse().expect("no configuration"),
+            freshness: Freshness::Latest,
         };
         let (mut loops, mut save, mut namespace) = (Loops::Both, None, "default");
         let mut plain = Vec::new();

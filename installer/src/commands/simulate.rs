@@ -5,7 +5,9 @@ use kube::Client;
 use tenon_installer_core::{clock, target};
 use tenon_planner::Policy;
 use tenon_planner::policy::{MinValuesPolicy, PreferencePolicy};
-use tenon_simulate::{CatalogOptions, Kind, Loops, Options, Simulation, Subject};
+use tenon_simulate::{
+    CatalogOptions, Freshness, Kind, Loops, Options, SimulateError, Simulation, Subject,
+};
 
 use crate::cli::GlobalArgs;
 use crate::cli::simulate::{
@@ -20,7 +22,8 @@ pub(crate) async fn run(
     args: &SimulateArgs,
     printer: &Printer,
 ) -> Result<u8, ExpectedError> {
-    let (mut simulation, _) = read(global, &args.source, args.source.live, printer).await?;
+    let options = options(&args.source, Freshness::Latest);
+    let (mut simulation, _) = read(global, options, args.source.live, printer).await?;
     if let Some(path) = &args.save {
         simulation.save(path)?;
     }
@@ -44,7 +47,6 @@ pub(crate) async fn explain(
     printer: &Printer,
 ) -> Result<u8, ExpectedError> {
     let live = args.source.live || args.source.files.is_empty();
-    let (mut simulation, client) = read(global, &args.source, live, printer).await?;
     let subject = Subject {
         kind: match args.kind {
             Explained::Pod => Kind::Pod,
@@ -55,13 +57,24 @@ pub(crate) async fn explain(
         namespace: args.namespace.clone(),
         name: args.name.clone(),
     };
-    if let Some(client) = &client
-        && let Err(error) = simulation.observe(client, &subject).await
-    {
-        let why = ExpectedError::from(error).message();
-        printer.warn(&format!("{why}; failed launches are recognized by conditions only"));
-    }
-    let answer = simulation.explain(&subject)?;
+    let of = |freshness| options(&args.source, freshness);
+    let look = async |freshness| {
+        let (mut simulation, client) = read(global, of(freshness), live, printer).await?;
+        if let Some(client) = &client
+            && let Err(error) = simulation.observe(client, &subject).await
+        {
+            let why = ExpectedError::from(error).message();
+            printer.warn(&format!("{why}; failed launches are recognized by conditions only"));
+        }
+        let answer = simulation.explain(&subject);
+        Ok::<_, ExpectedError>((simulation, answer))
+    };
+    let (simulation, answer) = match look(Freshness::Cached).await? {
+        // It may have been made just now.
+        (_, Err(SimulateError::NotFound { .. })) if live => look(Freshness::Latest).await?,
+        found => found,
+    };
+    let answer = answer?;
     printer.json(&answer);
     printer.text(&answer.text(columns(&Term::stdout())));
     simulation.notes().iter().for_each(|note| printer.note(note));
@@ -71,11 +84,10 @@ pub(crate) async fn explain(
 /// Reads what there is to read, and talks about it.
 async fn read(
     global: &GlobalArgs,
-    args: &SourceArgs,
+    options: Options,
     live: bool,
     printer: &Printer,
 ) -> Result<(Simulation, Option<Client>), ExpectedError> {
-    let options = options(args);
     options.check(live)?;
     let client = if live { Some(target::client(&global.kubeconfig()).await?) } else { None };
     let simulation =
@@ -86,7 +98,7 @@ async fn read(
     Ok((simulation, client))
 }
 
-fn options(args: &SourceArgs) -> Options {
+fn options(args: &SourceArgs, freshness: Freshness) -> Options {
     Options {
         files: args.files.clone(),
         catalog: CatalogOptions {
@@ -100,6 +112,7 @@ fn options(args: &SourceArgs) -> Options {
         feature_gates: args.policy.feature_gates.clone(),
         scheduler_config: args.policy.scheduler_config.clone(),
         policy: policy(&args.policy),
+        freshness,
     }
 }
 

@@ -45,13 +45,13 @@ pub(crate) async fn run(
     let settings = args.installation.settings();
     let connection =
         Box::pin(Connection::open(global, &settings, source(&settings)?, Fallback::Record)).await?;
-    let client = connection.cluster().client();
+    let (client, aws) = (connection.cluster().client(), connection.aws().clone());
     // Nodes and pods are read while AWS is.
     let (session, seen) = if args.wait {
         (Box::pin(connection.look()).await?, None)
     } else {
         let (session, seen) =
-            tokio::join!(Box::pin(connection.look()), Box::pin(fleet::look(&client)));
+            tokio::join!(Box::pin(connection.look()), Box::pin(fleet::look(&client, &aws)));
         (session?, Some(seen))
     };
     let mut session = session;
@@ -147,7 +147,7 @@ async fn watch(
             Box::pin(session.look_again()).await?;
             looked = Instant::now();
         }
-        let seen = Box::pin(fleet::look(&client)).await;
+        let seen = Box::pin(fleet::look(&client, &session.aws)).await;
         let now = Box::pin(report(session, Some(seen))).await?;
         let json = now.json(&target);
         let is_new = before.as_ref() != Some(&json);
@@ -172,7 +172,7 @@ async fn report(
     let seen = async {
         match seen {
             Some(seen) => seen,
-            None => Box::pin(fleet::look(&client)).await,
+            None => Box::pin(fleet::look(&client, &session.aws)).await,
         }
     };
     let (working, seen) = tokio::join!(working(session), seen);
@@ -180,7 +180,7 @@ async fn report(
     let mut warnings = Vec::new();
     let (fleet, notes) = match seen {
         Ok(seen) => {
-            warnings.extend(seen.warning);
+            warnings.extend(seen.warnings);
             (Some(seen.fleet), seen.notes)
         }
         Err(error) => {

@@ -2,6 +2,7 @@
 //! installer asks EC2, for a plan and for the checks, it asks here.
 
 use std::collections::BTreeMap;
+use std::time::SystemTime;
 
 use aws_sdk_ec2::types::{
     AttributeBooleanValue, AvailabilityZone, Filter, Image, Instance, LocationType, RouteTable,
@@ -239,6 +240,32 @@ pub async fn offerings(aws: &Aws, types: &[&str]) -> Result<BTreeMap<String, usi
         *per_zone.entry(offering.location.unwrap_or_default()).or_insert(0) += 1;
     }
     Ok(per_zone)
+}
+
+/// What a spot instance of each of some types costs per hour now, in USD, by type and zone.
+pub async fn spot_prices(
+    aws: &Aws,
+    types: Vec<String>,
+) -> Result<BTreeMap<(String, String), f64>, AwsError> {
+    if types.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let filter = Filter::builder().name("instance-type").set_values(Some(types)).build();
+    let call = aws
+        .ec2
+        .describe_spot_price_history()
+        // Only the price of each type and zone that holds now.
+        .start_time(SystemTime::now().into())
+        .product_descriptions("Linux/UNIX")
+        .filters(filter);
+    let found = call.into_paginator().items().send().collect::<Result<Vec<_>, _>>().await;
+    let prices =
+        found.calling("ec2:DescribeSpotPriceHistory", "*")?.into_iter().filter_map(|one| {
+            let price = one.spot_price()?.parse().ok()?;
+            let kind = one.instance_type()?.as_str().to_owned();
+            Some(((kind, one.availability_zone?), price))
+        });
+    Ok(prices.collect())
 }
 
 /// Images by id.
