@@ -292,6 +292,23 @@ pub fn placeholder(seen: &Observed) -> Option<String> {
     })
 }
 
+/// Why an installation would wait for an image that does not exist: its registry was asked without
+/// a login and has not got it, pods bring no login of their own (`has_secrets`), and no node has it
+/// (`reference`, as pods name it).
+pub fn missing_image(seen: &Observed, reference: &str, has_secrets: bool) -> Option<String> {
+    let image = seen.image.known().and_then(Option::as_ref)?;
+    let nodes = seen.kubernetes.nodes.known().into_iter().flatten();
+    let is_there = nodes.flat_map(|node| &node.images).any(|name| name == reference);
+    if image.status != 404 || has_secrets || is_there {
+        return None;
+    }
+    Some(format!(
+        "the registry has no image {reference} (404): push it (`cargo release push`), or correct \
+         --image and --image-tag; if the registry hides images from programs without a login, add \
+         --skip IM-01"
+    ))
+}
+
 /// Why nodes that the operator may run on can't have its image, by what the registry says of it.
 fn not_there(seen: &Observed, image: &RegistryView) -> Option<String> {
     let name = &seen.asked.image;

@@ -24,7 +24,7 @@ use serde::Serialize;
 
 use observed::{Observed, Seen};
 
-pub use compute::placeholder;
+pub use compute::{missing_image, placeholder};
 
 /// What follows when a check fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -14,6 +14,9 @@ pub use cloud::*;
 pub use inside::*;
 pub use kubernetes::*;
 
+/// Why a part is not known that nothing tried to read.
+pub(crate) const NOT_CHECKED: &str = "not checked";
+
 /// A part of the world that could be read, or not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -26,7 +29,7 @@ pub enum Seen<T> {
 
 impl<T> Default for Seen<T> {
     fn default() -> Self {
-        Self::Unknown("not checked".to_owned())
+        Self::Unknown(NOT_CHECKED.to_owned())
     }
 }
 
@@ -86,6 +89,29 @@ pub struct Observed {
     /// What a pod reaches. Only where it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inside: Option<Seen<InsideView>>,
+}
+
+impl Observed {
+    /// Puts the names of this installation into a command.
+    pub(crate) fn fill(&self, command: &str) -> String {
+        let or = |value: &str, placeholder: &str| {
+            if value.is_empty() { placeholder.to_owned() } else { value.to_owned() }
+        };
+        let caller = self.caller.identity.known();
+        let account = caller.map_or("", |identity| identity.account.as_str());
+        let caller = caller.map_or("", |identity| identity.arn.as_str());
+        let vpc = self.cluster.known().map_or("", |cluster| cluster.vpc.as_str());
+        let of_operator = Some(self.operator.namespace.as_str()).filter(|name| !name.is_empty());
+        let namespace = of_operator.unwrap_or(&self.asked.namespace);
+        command
+            .replace("<cluster>", &or(&self.asked.cluster, "<cluster>"))
+            .replace("<region>", &or(&self.asked.region, "<region>"))
+            .replace("<namespace>", &or(namespace, "<namespace>"))
+            .replace("<deployment>", &or(&self.operator.deployment, "karpenter"))
+            .replace("<account>", &or(account, "<account>"))
+            .replace("<caller>", &or(caller, "<caller>"))
+            .replace("<vpc>", &or(vpc, "<vpc>"))
+    }
 }
 
 /// What was asked for, as far as checks depend on it.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use tenon_installer_core::words::count;
 
-use super::observed::Observed;
+use super::observed::{NOT_CHECKED, Observed};
 use super::{Check, Outcome, Severity, When, table};
 
 /// Version of the JSON form of a report.
@@ -92,6 +92,8 @@ pub struct Options {
     pub strict: bool,
     /// Also look at the operator at work.
     pub installed: bool,
+    /// Only Kubernetes was asked: what AWS would have to say is skipped.
+    pub without_aws: bool,
 }
 
 impl Options {
@@ -154,7 +156,12 @@ fn line(check: &'static Check, seen: &Observed, options: &Options) -> Line {
     let outcome = if options.skip.contains(check.id) {
         Outcome::Skip("skipped by --skip".to_owned())
     } else {
-        (check.run)(seen)
+        match (check.run)(seen) {
+            Outcome::Unknown(why) if options.without_aws && why == NOT_CHECKED => {
+                Outcome::Skip("skipped: there are no AWS credentials".to_owned())
+            }
+            outcome => outcome,
+        }
     };
     let failed = matches!(outcome, Outcome::Fail(_));
     Line {
@@ -163,28 +170,8 @@ fn line(check: &'static Check, seen: &Observed, options: &Options) -> Line {
         title: check.title,
         outcome,
         cause: failed.then_some(check.cause),
-        fix: failed.then(|| fill(check.fix, seen)),
+        fix: failed.then(|| seen.fill(check.fix)),
     }
-}
-
-/// Puts the names of this installation into a command.
-pub fn fill(command: &str, seen: &Observed) -> String {
-    let or = |value: &str, placeholder: &str| {
-        if value.is_empty() { placeholder.to_owned() } else { value.to_owned() }
-    };
-    let account = seen.caller.identity.known().map_or("", |identity| identity.account.as_str());
-    let caller = seen.caller.identity.known().map_or("", |identity| identity.arn.as_str());
-    let vpc = seen.cluster.known().map_or("", |cluster| cluster.vpc.as_str());
-    let of_operator = Some(seen.operator.namespace.as_str()).filter(|name| !name.is_empty());
-    let namespace = of_operator.unwrap_or(&seen.asked.namespace);
-    command
-        .replace("<cluster>", &or(&seen.asked.cluster, "<cluster>"))
-        .replace("<region>", &or(&seen.asked.region, "<region>"))
-        .replace("<namespace>", &or(namespace, "<namespace>"))
-        .replace("<deployment>", &or(&seen.operator.deployment, "karpenter"))
-        .replace("<account>", &or(account, "<account>"))
-        .replace("<caller>", &or(caller, "<caller>"))
-        .replace("<vpc>", &or(vpc, "<vpc>"))
 }
 
 impl Report {

@@ -6,6 +6,8 @@ use tenon_iam_policies::cover::overlaps;
 use tenon_iam_policies::document::{Actions, Resources};
 use tenon_iam_policies::{Features, Partition, Scope};
 
+use super::observed::Observed;
+
 /// A text with a known cause.
 #[derive(Debug)]
 pub(crate) struct Signature {
@@ -16,11 +18,19 @@ pub(crate) struct Signature {
     /// What it means.
     pub cause: &'static str,
     /// What to type.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "the page on troubleshooting shows it, which a test compares")
-    )]
     pub fix: &'static str,
+}
+
+impl Signature {
+    /// What it means and what to type, on one line.
+    pub(crate) fn in_words(&self, seen: &Observed) -> String {
+        let fix = seen.fill(self.fix);
+        let fix = match fix.split_once("   # ") {
+            Some((command, why)) => format!("{command} ({why})"),
+            None => fix,
+        };
+        format!("{} → {fix}", self.cause)
+    }
 }
 
 /// The signatures. The first that fits explains a text, so the more particular ones come first.

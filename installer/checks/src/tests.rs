@@ -1,6 +1,6 @@
 use super::fixture::{applies, break_it, healthy};
-use super::observed::{Observed, Seen};
-use super::report::{Options, fill, judge};
+use super::observed::{NodeView, Observed, RegistryView, Seen};
+use super::report::{Options, judge};
 use super::*;
 
 fn installed() -> Options {
@@ -99,7 +99,7 @@ fn before_an_installation_the_registry_is_asked_for_the_image() {
         let mut seen = healthy();
         seen.operator = observed::OperatorView::default();
         let architectures = architectures.iter().map(|one| (*one).to_owned()).collect();
-        seen.image = Seen::Known(Some(observed::RegistryView { status, architectures }));
+        seen.image = Seen::Known(Some(RegistryView { status, architectures }));
         (check.run)(&seen)
     };
     assert!(matches!(outcome(200, &["amd64"]), Outcome::Pass(_)));
@@ -139,6 +139,40 @@ fn the_image_of_a_build_that_no_release_made_is_refused_where_no_node_has_it() {
 }
 
 #[test]
+fn an_image_that_its_registry_has_not_got_is_not_waited_for() {
+    const IMAGE: &str = "example.com/tenon-operator:0.2.0";
+    let mut seen = healthy();
+    assert_eq!(missing_image(&seen, IMAGE, false), None, "the registry has it");
+    let registry = |status| Seen::Known(Some(RegistryView { status, ..RegistryView::default() }));
+    seen.image = registry(404);
+    let why = missing_image(&seen, IMAGE, false).expect("nothing could pull it");
+    assert!(why.contains(IMAGE) && why.contains("--skip IM-01"), "{why}");
+    assert_eq!(missing_image(&seen, IMAGE, true), None, "pods have a login, this program has not");
+    let node = NodeView { images: vec![IMAGE.to_owned()], ..NodeView::default() };
+    seen.kubernetes.nodes = Seen::Known(vec![node]);
+    assert_eq!(missing_image(&seen, IMAGE, false), None, "a node has it");
+    // Nodes may have a login where this program is refused, and a silent registry says nothing.
+    for image in [registry(401), registry(403), Seen::Unknown("no answer".to_owned())] {
+        assert_eq!(missing_image(&Observed { image, ..healthy() }, IMAGE, false), None);
+    }
+}
+
+#[test]
+fn a_known_cause_comes_with_what_to_type() {
+    let mut seen = healthy();
+    seen.operator.log = Seen::Known(vec!["InsufficientInstanceCapacity in eu-west-1a".to_owned()]);
+    let report = judge(&seen, &Options { installed: true, ..Options::default() });
+    let text = report.text(false);
+    let expected = "ER-07: AWS currently has no capacity for the requested instances in that zone → kubectl \
+                    get nodepool -o yaml (allow more instance types, zones and capacity types)";
+    assert!(text.contains(expected), "{text}");
+    seen.operator.log = Seen::Known(vec!["NonExistentQueue".to_owned()]);
+    let text = judge(&seen, &Options { installed: true, ..Options::default() }).text(false);
+    let expected = "→ tenon install --cluster prod --region eu-central-1";
+    assert!(text.contains(expected), "{text}");
+}
+
+#[test]
 fn a_misspelt_id_to_skip_is_noticed() {
     let skip = ["CL-09".to_owned(), "CL-99".to_owned()].into();
     assert_eq!(Options { skip, ..Options::default() }.unknown_ids(), ["CL-99"]);
@@ -146,9 +180,9 @@ fn a_misspelt_id_to_skip_is_noticed() {
 
 #[test]
 fn commands_name_the_cluster() {
-    let command = fill("tenon plan --cluster <cluster> --region <region> --x <other>", &healthy());
+    let command = healthy().fill("tenon plan --cluster <cluster> --region <region> --x <other>");
     assert_eq!(command, "tenon plan --cluster prod --region eu-central-1 --x <other>");
-    assert_eq!(fill("<cluster>", &Observed::default()), "<cluster>");
+    assert_eq!(Observed::default().fill("<cluster>"), "<cluster>");
 }
 
 #[test]

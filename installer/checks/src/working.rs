@@ -155,7 +155,10 @@ fn leads(seen: &Observed) -> Outcome {
 }
 
 /// Each cause once, with the first text that shows it.
-fn with_causes<'a>(texts: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<String> {
+fn with_causes<'a>(
+    seen: &Observed,
+    texts: impl Iterator<Item = (&'a str, &'a str)>,
+) -> Vec<String> {
     let mut causes = Vec::new();
     let mut problems = Vec::new();
     for (object, text) in texts {
@@ -165,14 +168,15 @@ fn with_causes<'a>(texts: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<Strin
         }
         causes.push(signature.id);
         let denial = explain_denial(text).map(|denial| format!(" ({denial})")).unwrap_or_default();
-        problems.push(format!("{}{}: {}{denial}", signature.id, object, signature.cause));
+        problems.push(format!("{}{object}{denial}: {}", signature.id, signature.in_words(seen)));
     }
     problems
 }
 
 fn log(seen: &Observed) -> Outcome {
     known(&seen.operator.log, |lines| {
-        Outcome::of(&with_causes(lines.iter().map(|line| ("", line.as_str()))), "it logs none")
+        let texts = lines.iter().map(|line| ("", line.as_str()));
+        Outcome::of(&with_causes(seen, texts), "it logs none")
     })
 }
 
@@ -186,7 +190,7 @@ fn events(seen: &Observed) -> Outcome {
             texts.iter().map(|(event, _)| format!(" on {}", event.object)).collect::<Vec<_>>();
         let pairs =
             objects.iter().zip(&texts).map(|(object, (_, text))| (object.as_str(), text.as_str()));
-        Outcome::of(&with_causes(pairs), "none has")
+        Outcome::of(&with_causes(seen, pairs), "none has")
     })
 }
 
@@ -200,8 +204,7 @@ fn untrue(object: &Value, seen: &Observed) -> Vec<String> {
     let now = Timestamp::from_second(seen.now).unwrap_or_default();
     let tell = |condition: &Untrue| {
         let said = condition.said.as_str();
-        let cause =
-            explain(said).map(|signature| format!(" ({}: {})", signature.id, signature.cause));
+        let cause = explain(said).map(|it| format!(" ({}: {})", it.id, it.in_words(seen)));
         let denial = explain_denial(said).map(|denial| format!(" ({denial})"));
         format!(
             "{}{}{}{}",
@@ -318,7 +321,8 @@ fn registration(seen: &Observed) -> Outcome {
         }
         for instance in seen.compute.instances.known().into_iter().flatten() {
             if let Some(signature) = instance.state_reason.as_deref().and_then(explain) {
-                problems.push(format!("{}: {} ({})", instance.id, signature.cause, signature.id));
+                let words = signature.in_words(seen);
+                problems.push(format!("{} ({}): {words}", instance.id, signature.id));
             }
         }
         Outcome::of(&problems, counted(claims.len(), "NodeClaim"))

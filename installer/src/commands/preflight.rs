@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use tenon_checks::observed::Observed;
-use tenon_checks::placeholder;
 use tenon_checks::report::{Options, Report, judge};
+use tenon_checks::{missing_image, placeholder};
 use tenon_installer_core::plan::Plan;
 use tenon_installer_core::settings::SettingsError;
 use tenon_installer_core::settings::problem::Problem;
@@ -24,7 +24,7 @@ impl CheckArgs {
     /// What to check; ids that no check has are an error.
     pub(super) fn options(&self, strict: bool, installed: bool) -> Result<Options, ExpectedError> {
         let skip = self.skip.iter().map(|id| id.to_uppercase()).collect::<BTreeSet<_>>();
-        let options = Options { skip, strict, installed };
+        let options = Options { skip, strict, installed, without_aws: false };
         let unknown = options.unknown_ids();
         if unknown.is_empty() {
             return Ok(options);
@@ -75,6 +75,12 @@ pub(super) async fn before_install(
     let seen: Observed = Box::pin(observe_session(session, Some(plan), checks.asking(false))).await;
     if let Some(why) = placeholder(&seen) {
         return Err(SettingsError { problems: vec![Problem::of_flag("--image", why)] }.into());
+    }
+    let values = &session.settings.values;
+    let has_secrets = !values.image_pull_secrets.is_empty();
+    let missing = missing_image(&seen, &values.controller.image.reference(), has_secrets);
+    if let Some(why) = missing.filter(|_| !options.skip.contains("IM-01")) {
+        return Err(ExpectedError::Preflight { reasons: vec![format!("IM-01 {why}")] });
     }
     let report = judge(&seen, &options);
     for warning in report.warnings() {
