@@ -193,9 +193,13 @@ fn old_versions(seen: &Observed) -> Outcome {
     })
 }
 
+pub(super) fn is_cluster_autoscaler(workload: &WorkloadView) -> bool {
+    has_image(workload, "cluster-autoscaler")
+}
+
 fn cluster_autoscaler(seen: &Observed) -> Outcome {
     known(&seen.kubernetes.deployments, |all| {
-        Outcome::of(&running(all, |one| has_image(one, "cluster-autoscaler")), "none runs")
+        Outcome::of(&running(all, is_cluster_autoscaler), "none runs")
     })
 }
 

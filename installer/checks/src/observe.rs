@@ -25,6 +25,7 @@ mod operator;
 mod queue;
 mod raw;
 mod registry;
+mod rivals;
 mod unread;
 mod volumes;
 
@@ -82,6 +83,29 @@ pub async fn observe(sources: &Sources<'_>) -> Observed {
     (seen.queue_key, seen.image) = (key, image.into());
     seen.queue_deleted = queue::deleted(sources);
     seen.inside = inside::read(sources).await;
+    seen
+}
+
+/// Reads what Kubernetes says, for a pod that has no credentials for AWS. What the caller may do is
+/// not looked at: it is there to look.
+pub async fn observe_cluster(sources: &Sources<'_>) -> Observed {
+    let ((kubernetes, _), operator) =
+        tokio::join!(kubernetes::read(sources), operator::read(sources));
+    let mut asked = asked(sources);
+    asked.unfit = Seen::default();
+    // The settings are not known here, but what runs is.
+    let deployments = kubernetes.deployments.known().into_iter().flatten();
+    let mut own = deployments
+        .filter(|one| one.namespace == operator.namespace && one.name == operator.deployment);
+    if let Some(image) = own.next().and_then(|one| one.images.first()) {
+        let name = image.split('@').next().unwrap_or_default();
+        let tag = name.rfind(':').filter(|at| !name[*at..].contains('/'));
+        name[..tag.unwrap_or(name.len())].clone_into(&mut asked.image);
+        asked.image_digest = image.contains('@');
+    }
+    let now = clock::now().as_second();
+    let mut seen = Observed { now, asked, kubernetes, operator, ..Observed::default() };
+    seen.caller.endpoint = sources.target.map(|target| target.endpoint.clone()).into();
     seen
 }
 
@@ -170,6 +194,7 @@ fn agent(world: Option<&World>, desired: &Result<&Desired, Vec<String>>) -> Seen
     })
 }
 
-pub use ec2::subnet_views;
+pub use ec2::{subnet_views, vcpu_quotas};
 pub use iam::gap_in_words;
+pub use rivals::{Rival, RivalKind, rivals};
 pub use unread::Unreached;

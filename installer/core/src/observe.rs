@@ -8,5 +8,6 @@ pub mod granted;
 pub mod iam;
 pub mod labelled;
 pub mod messaging;
+pub mod node_groups;
 pub mod state;
 pub mod world;

@@ -7,7 +7,7 @@
 pub mod config;
 pub mod document;
 pub mod problem;
-mod region;
+pub mod region;
 pub mod renamed;
 pub mod schema;
 mod syntax;

@@ -20,6 +20,7 @@ use tempfile::NamedTempFile;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use crate::audit::Audit;
 use crate::aws::Aws;
 use crate::clock;
 use crate::kubernetes::client::{Cluster, with_deadline, without_hidden_retries};
@@ -48,6 +49,9 @@ pub enum TargetError {
     /// The token can't be made.
     #[error("can't make a token for the cluster: {0}")]
     Token(String),
+    /// The program does not run in a pod, or its pod has no token.
+    #[error("can't connect as a pod's ServiceAccount: {0}")]
+    ServiceAccount(String),
     /// EKS did not say how the cluster is reached.
     #[error("EKS reports no endpoint for the cluster yet; it is {status}")]
     NoEndpoint {
@@ -90,7 +94,7 @@ pub struct Target {
 }
 
 /// Whether the user named a kubeconfig.
-pub(crate) fn has_kubeconfig(options: &KubeconfigOptions) -> bool {
+pub fn has_kubeconfig(options: &KubeconfigOptions) -> bool {
     options.context.is_some() || options.files.as_ref().is_some_and(|files| !files.is_empty())
 }
 
@@ -110,6 +114,44 @@ pub fn infer(options: &KubeconfigOptions) -> Inferred {
         .find(|context| context.name == name)
         .and_then(|context| context.context.as_ref());
     context.map(|context| infer_from_context(&context.cluster)).unwrap_or_default()
+}
+
+/// A context of the kubeconfig that names an EKS cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedTarget {
+    /// The context's name.
+    pub context: String,
+    /// Name of the cluster.
+    pub cluster: String,
+    /// Region of the cluster.
+    pub region: String,
+    /// It is the current context.
+    pub current: bool,
+}
+
+/// The contexts that say which EKS cluster they are about, the current one first; only the chosen
+/// one, if one is chosen. Reads files only.
+pub fn contexts(options: &KubeconfigOptions) -> Vec<NamedTarget> {
+    let Ok(kubeconfig) = read_kubeconfig(options) else { return Vec::new() };
+    let current = options.context.as_ref().or(kubeconfig.current_context.as_ref());
+    let named = kubeconfig.contexts.iter().filter_map(|context| {
+        let by_cluster =
+            context.context.as_ref().map(|context| infer_from_context(&context.cluster));
+        let found = Some(infer_from_context(&context.name))
+            .filter(|found| *found != Inferred::default())
+            .or(by_cluster)?;
+        Some(NamedTarget {
+            context: context.name.clone(),
+            cluster: found.cluster?,
+            region: found.region?,
+            current: current == Some(&context.name),
+        })
+    });
+    let chosen =
+        |target: &NamedTarget| options.context.as_ref().is_none_or(|name| *name == target.context);
+    let mut targets = named.filter(chosen).collect::<Vec<_>>();
+    targets.sort_by_key(|target| !target.current);
+    targets
 }
 
 /// Whether a kubeconfig that is named can be read and has the context. Reads files only, so that a
@@ -174,6 +216,21 @@ async fn config(options: &KubeconfigOptions) -> Result<Config, ClientError> {
 }
 
 impl Target {
+    /// Connects as the ServiceAccount of the pod that this program runs in.
+    pub async fn of_service_account() -> Result<Self, TargetError> {
+        let config = Config::incluster()
+            .map_err(|error| TargetError::ServiceAccount(without_types(&chain(&error))))?;
+        let endpoint = config.cluster_url.to_string();
+        let config = with_deadline(without_hidden_retries(config));
+        let client = plugin::client(config, false).await?;
+        Ok(Self {
+            cluster: Cluster::new(client, Audit::default()),
+            endpoint,
+            by: "ServiceAccount".to_owned(),
+            _refresh: JoinSet::new(),
+        })
+    }
+
     /// Connects by the kubeconfig if one is named, else by the AWS credentials.
     pub async fn connect(
         options: &KubeconfigOptions,

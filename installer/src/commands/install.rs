@@ -1,45 +1,37 @@
 //! `tenon install`: ask if there is somebody to ask, plan, confirm, apply, and prove that it works.
 
-use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tenon_checks::observe::subnet_views;
 use tenon_checks::report::{Options, judge};
 use tenon_installer_core::apply::wait;
-use tenon_installer_core::aws::{Aws, Calling, IfThere};
 use tenon_installer_core::cleanup::Cleanup;
 use tenon_installer_core::clock;
-use tenon_installer_core::files::FileError;
 use tenon_installer_core::kubernetes::condition::{is_ready, untrue};
 use tenon_installer_core::kubernetes::resources;
-use tenon_installer_core::names::AGENT;
-use tenon_installer_core::observe::facts;
 use tenon_installer_core::plan::outlook::Outlook;
 use tenon_installer_core::plan::saved::SavedPlan;
 use tenon_installer_core::plan::text::{counts, plan_lines};
 use tenon_installer_core::plan::{Moved, Plan};
 use tenon_installer_core::retry::{Lag, until_nothing_is_missing};
-use tenon_installer_core::settings::{Settings, SettingsError, Source};
-use tenon_installer_core::target::{self, Target};
+use tenon_installer_core::settings::Source;
 use tokio::time::Instant;
 
+use self::asking::Answered;
 use super::execution::{Execution, confirm};
 use super::observation::{Asking, observe_session};
 use super::preflight;
-use super::session::{self, Connection, Fallback, Session, observe_failed, source};
+use super::session::{Connection, Fallback, Session, observe_failed, source};
 use super::shown_plan;
 use super::until_object::until_object;
 use crate::canary::Canary;
 use crate::cli::GlobalArgs;
 use crate::cli::install::InstallArgs;
-use crate::cli::overlay::{overlay, resolve};
 use crate::errors::ExpectedError;
 use crate::printer::Printer;
-use crate::wizard;
+use crate::wizard::step::Delivery;
 
-/// Where the wizard writes its answers.
-const WIZARD_FILE: &str = "tenon.yaml";
+mod asking;
 
 /// Installs.
 pub(crate) async fn run(
@@ -53,16 +45,23 @@ pub(crate) async fn run(
         && global.may_ask()
         && args.settings.installation.file.is_none()
         && saved.is_none();
-    let source = match &saved {
-        Some(saved) => Source::recorded(saved.config.clone()),
-        None if asks => Box::pin(ask(global, args, printer)).await?,
-        None => source(&args.settings)?,
+    let answered =
+        if asks { Some(Box::pin(asking::ask(global, args, printer)).await?) } else { None };
+    let with_context = answered.as_ref().map(|answered| answered.global.clone());
+    let global = with_context.as_ref().unwrap_or(global);
+    let source = match (&saved, &answered) {
+        (Some(saved), _) => Source::recorded(saved.config.clone()),
+        (None, Some(answered)) => Source::recorded(answered.answers.config.clone()),
+        (None, None) => source(&args.settings)?,
     };
     let connection =
         Box::pin(Connection::open(global, &args.settings, source, Fallback::Defaults)).await?;
-    if asks {
+    if let Some(answered) = &answered {
         // Before anything can fail or be refused, so that no answer has to be given twice.
-        write_answers(connection.settings(), *printer)?;
+        let file = asking::write(answered, connection.settings(), *printer)?;
+        if answered.answers.delivery != Delivery::Apply {
+            return Box::pin(asking::deliver(answered, &file, printer)).await;
+        }
     }
     // Whoever need not be asked looks under the lock; the others are asked first, and what they saw
     // must still hold then.
@@ -143,6 +142,9 @@ pub(crate) async fn run(
         0 => "Nothing to do: the installation matches the settings.".to_owned(),
         _ => format!("Tenon is installed ({}).", counts(&plan)),
     });
+    for line in answered.iter().flat_map(Answered::reminders) {
+        printer.note(&line);
+    }
     Ok(0)
 }
 
@@ -237,89 +239,4 @@ fn says(class: &Value) -> String {
     } else {
         said.join(", ")
     }
-}
-
-async fn ask(
-    global: &GlobalArgs,
-    args: &InstallArgs,
-    printer: &Printer,
-) -> Result<Source, ExpectedError> {
-    let inferred = target::infer(&global.kubeconfig());
-    let mut questions = wizard::ask::Terminal::default();
-    printer.note(
-        "Press Enter to accept the default in brackets, ? to explain a question, < to go \
-         back. Nothing is changed before you have seen the plan.\n",
-    );
-    let (mut config, problems) = overlay(Source::default().config, global, &args.settings);
-    if !problems.is_empty() {
-        return Err(ExpectedError::Settings(SettingsError { problems }));
-    }
-    config.cluster.region = config.cluster.region.or_else(|| global.default_region.clone());
-    let asked = wizard::ask_target(&mut questions, &mut config, &inferred).await;
-    asked.map_err(ExpectedError::prompt)?;
-    let settings = resolve(Source::recorded(config.clone()), global, &args.settings, &inferred)?;
-    let aws = global.connect(&settings).await?;
-    let facts = facts::read(&aws, &settings.cluster, &settings.region, None)
-        .await
-        .map_err(observe_failed)?;
-    let target = Target::connect(&global.kubeconfig(), &aws, &facts.cluster).await?;
-    printer.note(&format!(
-        "cluster {} in account {}, Kubernetes {}",
-        facts.cluster.name, facts.caller.account, facts.cluster.version
-    ));
-    let given = config.clone();
-    if let Some(record) = session::recorded(&target, &facts, &settings).await? {
-        printer
-            .note("The defaults are the settings with which Tenon was installed in this cluster.");
-        (config, _) = overlay(record.config, global, &args.settings);
-        // What was answered, which may be no option.
-        config.cluster.name.clone_from(&given.cluster.name);
-        config.cluster.region.clone_from(&given.cluster.region);
-    }
-    let call =
-        aws.eks.describe_addon().cluster_name(&settings.cluster).addon_name(AGENT).send().await;
-    let agent = call.calling("eks:DescribeAddon", AGENT).if_there().map_err(observe_failed)?;
-    let agent_is_missing = agent.is_none() && !facts.cluster.auto_mode;
-    let subnets = subnets_in_words(&aws, facts.cluster.subnet_ids.clone()).await;
-    let asked =
-        wizard::ask_rest(&mut questions, &given, &mut config, &facts, agent_is_missing, &subnets)
-            .await;
-    asked.map_err(ExpectedError::prompt)?;
-    Ok(Source::recorded(config))
-}
-
-/// The cluster's subnets with what matters about each; nothing if they can't be read, which the
-/// plan will say.
-async fn subnets_in_words(aws: &Aws, ids: Vec<String>) -> Vec<(String, String)> {
-    let views = subnet_views(aws, ids).await.unwrap_or_default();
-    let words = views.into_iter().map(|subnet| {
-        let class = format!("{:?}", subnet.class).to_lowercase();
-        let words = format!(
-            "{}  {}  {} free addresses  {class}",
-            subnet.id, subnet.zone, subnet.free_addresses
-        );
-        (subnet.id, words)
-    });
-    words.collect()
-}
-
-fn write_answers(settings: &Settings, printer: Printer) -> Result<(), ExpectedError> {
-    let file = Path::new(WIZARD_FILE);
-    let text = settings.config.to_yaml();
-    printer.note(&format!("\nYour answers as a settings file:\n\n{text}"));
-    let command = Settings::equivalent_command(file);
-    if file.exists() {
-        printer.note(&format!(
-            "{} exists and was not changed. With these settings in it, the same command without \
-             prompts is: {command}\n",
-            file.display()
-        ));
-    } else {
-        std::fs::write(file, &text).map_err(FileError::writing(file))?;
-        printer.note(&format!(
-            "Written to {}. The same command without prompts: {command}\n",
-            file.display()
-        ));
-    }
-    Ok(())
 }

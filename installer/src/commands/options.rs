@@ -18,10 +18,15 @@ impl GlobalArgs {
 
     /// The same where the cluster is not asked.
     pub(super) async fn connect_aws(&self, settings: &Settings) -> Result<Aws, ExpectedError> {
+        self.connect_region(&settings.region).await
+    }
+
+    /// Clients for a region, before anything else is known.
+    pub(super) async fn connect_region(&self, region: &str) -> Result<Aws, ExpectedError> {
         if let Some(profile) = &self.profile {
             self.profile_files().check(profile)?;
         }
-        Ok(Aws::connect(&self.aws(), &settings.region).await)
+        Ok(Aws::connect(&self.aws(), region).await)
     }
 
     fn profile_files(&self) -> ProfileFiles {

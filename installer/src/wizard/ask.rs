@@ -14,6 +14,8 @@ pub(crate) struct Question {
     pub text: String,
     /// What `?` explains.
     pub help: &'static str,
+    /// What belongs to the question, a line each.
+    pub notes: Vec<String>,
     /// What can be chosen, by number; empty for a free answer.
     pub choices: Vec<String>,
     /// What an empty answer means.
@@ -88,14 +90,35 @@ async fn read_line() -> io::Result<String> {
     read.await.map_err(io::Error::other)?
 }
 
+/// More choices than this are put into columns.
+const MANY: usize = 12;
+
 /// The question with its choices.
 pub(super) fn screen(question: &Question, width: usize) -> String {
     let mut lines =
         vec![wrap(&format!("? {}", question.text), width, "  ").trim_start().to_owned()];
-    for (i, choice) in question.choices.iter().enumerate() {
-        lines.push(wrap(&format!("{}) {choice}", i + 1), width, "    "));
+    lines.extend(question.notes.iter().map(|note| wrap(note, width, "    ")));
+    let numbered = question.choices.iter().enumerate();
+    let numbered = numbered.map(|(i, choice)| format!("{}) {choice}", i + 1)).collect::<Vec<_>>();
+    if numbered.len() > MANY {
+        lines.extend(columns(&numbered, width));
+    } else {
+        lines.extend(numbered.iter().map(|choice| wrap(choice, width, "    ")));
     }
     lines.join("\n")
+}
+
+/// Short texts in as many columns as the terminal has room for, to be read downwards.
+fn columns(texts: &[String], width: usize) -> Vec<String> {
+    let widest = texts.iter().map(|text| text.chars().count()).max().unwrap_or(0);
+    let fitting = width.saturating_sub(2) / (widest + 2);
+    let height = texts.len().div_ceil(fitting.max(1));
+    let row = |row: usize| {
+        let cells = texts.iter().skip(row).step_by(height);
+        let cells = cells.map(|text| format!("{text:widest$}")).collect::<Vec<_>>().join("  ");
+        format!("    {}", cells.trim_end())
+    };
+    (0..height).map(row).collect()
 }
 
 /// Breaks a text at spaces, each line indented, so that no line is wider than the terminal.
@@ -122,13 +145,28 @@ mod tests {
     }
 
     #[test]
+    fn many_choices_stand_in_columns_that_fit() {
+        let choices = (1..=30).map(|n| format!("region-{n}")).collect::<Vec<_>>();
+        for width in [20, 60, 80, 120] {
+            let question = Question { choices: choices.clone(), ..Question::default() };
+            let screen = screen(&question, width);
+            assert!(screen.lines().all(|line| line.chars().count() <= width), "{screen}");
+            assert!((1..=30).all(|n| screen.contains(&format!("{n}) region-{n}"))), "{screen}");
+        }
+    }
+
+    #[test]
     fn a_question_shows_its_choices_by_number() {
         let question = Question {
             text: "Capacity?".to_owned(),
             help: "",
+            notes: vec!["as usual".to_owned()],
             choices: vec!["spot".to_owned(), "on-demand".to_owned()],
             default: "1".to_owned(),
         };
-        assert_eq!(screen(&question, 80), "? Capacity?\n    1) spot\n    2) on-demand");
+        assert_eq!(
+            screen(&question, 80),
+            "? Capacity?\n    as usual\n    1) spot\n    2) on-demand"
+        );
     }
 }

@@ -1,89 +1,106 @@
-//! The questions: when each is asked, how it reads, and what an answer changes.
+//! How each question reads, with its choices and its default.
 
+use tenon_checks::observe::{Rival, RivalKind};
 use tenon_installer_core::names::AGENT;
-use tenon_installer_core::settings::Inferred;
-use tenon_installer_core::settings::config::{Architecture, CapacityType, Config, Discovery};
+use tenon_installer_core::settings::config::{CapacityType, Config, Discovery, Host, IdentityMode};
+use tenon_installer_core::settings::region;
 
 use super::ask::Question;
+use super::help::help;
+use super::known::{GROUP_LABEL, HostChoice, Known};
+use super::step::{ARCHITECTURES, Answers, IMAGES, Step};
 
-/// What was found out before asking.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Known {
-    /// What the kubeconfig says.
-    pub(super) inferred: Inferred,
-    /// The cluster has no Pod Identity agent.
-    pub(super) agent_is_missing: bool,
-    /// Ids of the cluster's subnets, each with a few words about it.
-    pub(super) subnets: Vec<(String, String)>,
-}
-
-/// One question.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
-    Cluster,
-    Region,
-    Agent,
-    Discovery,
-    Subnets,
-    Interruption,
-    Defaults,
-    Capacity,
-    Architectures,
-    CpuLimit,
-}
-
-/// What has to be known before AWS is called.
-pub(super) const TARGET: &[Step] = &[Step::Cluster, Step::Region];
-
-/// What is asked with the cluster in view.
-pub(super) const REST: &[Step] = &[
-    Step::Agent,
-    Step::Discovery,
-    Step::Subnets,
-    Step::Interruption,
-    Step::Defaults,
-    Step::Capacity,
-    Step::Architectures,
-    Step::CpuLimit,
-];
-
-/// In the order in which they are offered.
-const ARCHITECTURES: [Architecture; 2] = [Architecture::Amd64, Architecture::Arm64];
+/// The limit where nothing says another.
+const CPU_LIMIT: u32 = 1000;
 
 impl Step {
-    /// Whether it is asked: not what was given, and not what earlier answers made pointless.
-    pub(super) fn applies(self, given: &Config, config: &Config, known: &Known) -> bool {
-        let defaults =
-            config.defaults.manifests.is_empty() && config.defaults.enabled != Some(false);
-        match self {
-            Self::Cluster => given.cluster.name.is_none(),
-            Self::Region => given.cluster.region.is_none(),
-            Self::Agent => known.agent_is_missing && given.identity.install_agent.is_none(),
-            Self::Discovery => given.network.discovery.is_none(),
-            Self::Subnets => given.network.subnet_ids.is_empty() && known.subnets.len() > 1,
-            Self::Interruption => given.interruption.enabled.is_none(),
-            Self::Defaults => {
-                given.defaults.enabled.is_none() && config.defaults.manifests.is_empty()
+    /// How it reads.
+    pub(super) fn question(self, answers: &Answers, known: &Known) -> Question {
+        let (config, survey) = (&answers.config, &known.survey);
+        let number = |index: usize| (index + 1).to_string();
+        let (text, choices, default) = match self {
+            Self::Context => {
+                let contexts = known.offered_contexts();
+                let at =
+                    contexts.iter().position(|one| answers.context.as_ref() == Some(&one.context));
+                let mut choices = contexts
+                    .iter()
+                    .map(|one| {
+                        format!("{} in {}  (context {})", one.cluster, one.region, one.context)
+                    })
+                    .collect::<Vec<_>>();
+                choices.push("another cluster".to_owned());
+                ("Which cluster?".to_owned(), choices, number(at.unwrap_or(0)))
             }
-            Self::Capacity => defaults && given.defaults.capacity_types.is_empty(),
-            Self::Architectures => defaults && given.defaults.arch.is_empty(),
-            Self::CpuLimit => defaults && given.defaults.cpu_limit.is_none(),
-        }
-    }
-
-    pub(super) fn question(self, config: &Config, known: &Known) -> Question {
-        let text = |value: Option<&String>| value.cloned().unwrap_or_default();
-        let (words, choices, default) = match self {
-            Self::Cluster => (
-                "Name of the EKS cluster".to_owned(),
+            Self::Region => {
+                let usual = config.cluster.region.as_ref().or(known.inferred.region.as_ref());
+                let regions = region::KNOWN.iter().map(|name| (*name).to_owned()).collect();
+                ("Region of the cluster (number or name)".to_owned(), regions, owned(usual))
+            }
+            Self::Cluster => {
+                let usual = config.cluster.name.as_ref().or(known.inferred.cluster.as_ref());
+                let clusters = known.clusters.clone();
+                let default = match clusters.as_slice() {
+                    [] => owned(usual),
+                    [only] => only.clone(),
+                    _ => owned(usual.filter(|name| clusters.contains(name))),
+                };
+                let how = if clusters.is_empty() { "" } else { " (number or name)" };
+                (format!("Name of the EKS cluster{how}"), clusters, default)
+            }
+            Self::Account => (account_question(known), vec![], "yes".to_owned()),
+            Self::Karpenter => {
+                let choices = vec![
+                    "take over from it with `tenon adopt`, which keeps NodePools and nodes: end here"
+                        .to_owned(),
+                    "continue: the installation is refused as long as it runs".to_owned(),
+                ];
+                (
+                    format!("{} What should happen?", runs(known, RivalKind::Karpenter)),
+                    choices,
+                    number(0),
+                )
+            }
+            Self::ClusterAutoscaler => {
+                let text =
+                    format!("{} What should happen?", runs(known, RivalKind::ClusterAutoscaler));
+                let choices = vec![
+                    "install beside it: until it is scaled down, both may launch nodes for the \
+                     same pods"
+                        .to_owned(),
+                    "install without a NodePool: Tenon launches nothing until you create one"
+                        .to_owned(),
+                    "end here".to_owned(),
+                ];
+                let is_without = config.defaults.enabled == Some(false);
+                (text, choices, number(usize::from(is_without)))
+            }
+            Self::Recommended => (
+                "Use these settings? (no: choose each)".to_owned(),
                 vec![],
-                text(config.cluster.name.as_ref().or(known.inferred.cluster.as_ref())),
+                yes_or_no(Some(!answers.is_detailed)),
             ),
-            Self::Region => (
-                "Region of the cluster".to_owned(),
-                vec![],
-                text(config.cluster.region.as_ref().or(known.inferred.region.as_ref())),
-            ),
+            Self::Host => {
+                let hosts = survey.hosts();
+                let at = default_host(config, &hosts);
+                let words = hosts.into_iter().map(|(_, words)| words).collect();
+                ("Where should the operator run?".to_owned(), words, number(at))
+            }
+            Self::Identity => {
+                let agent = if survey.agent_is_missing {
+                    format!("the recommended way, after its add-on {AGENT} is installed")
+                } else {
+                    format!("the recommended way, and its add-on {AGENT} is there")
+                };
+                let choices = vec![
+                    format!("by EKS Pod Identity: {agent}"),
+                    "by IRSA: IAM trusts the cluster's OIDC issuer, which tenon registers if needed"
+                        .to_owned(),
+                ];
+                let is_irsa = config.identity.mode == Some(IdentityMode::Irsa);
+                let text = "How should the operator get its permissions?".to_owned();
+                (text, choices, number(usize::from(is_irsa)))
+            }
             Self::Agent => (
                 format!(
                     "The add-on {AGENT}, which provides credentials to the operator, is missing. \
@@ -98,14 +115,28 @@ impl Step {
                     "by the tag karpenter.sh/discovery, which tenon adds to them".to_owned(),
                     "by their ids in the EC2NodeClass (nothing is tagged)".to_owned(),
                 ],
-                if config.network.discovery == Some(Discovery::Ids) { "2" } else { "1" }.to_owned(),
+                number(usize::from(config.network.discovery == Some(Discovery::Ids))),
             ),
-            Self::Subnets => (
-                "Which subnets may nodes use? (numbers, or all)".to_owned(),
-                known.subnets.iter().map(|(_, words)| words.clone()).collect(),
-                numbers(&known.subnets, |(id, _)| config.network.subnet_ids.contains(id))
-                    .unwrap_or_else(|| "all".to_owned()),
-            ),
+            Self::Subnets => {
+                let (usual, why) = survey.usual_subnets();
+                let chosen =
+                    numbers(&survey.subnets, |one| config.network.subnet_ids.contains(&one.id));
+                let usual = numbers(&survey.subnets, |one| usual.contains(&one.id.as_str()));
+                (
+                    format!("Which subnets may nodes use? (numbers, or all; the default is {why})"),
+                    survey.subnets.iter().map(|one| one.words.clone()).collect(),
+                    all_or(chosen.or(usual), survey.subnets.len()),
+                )
+            }
+            Self::SecurityGroups => {
+                let groups = survey.all_security_groups();
+                let chosen = numbers(&groups, |id| config.network.security_group_ids.contains(id));
+                let usual = numbers(&groups, |id| survey.security_groups.contains(id));
+                let default = all_or(chosen.or(usual), groups.len());
+                let words = groups.iter().map(|id| security_group(id, known)).collect();
+                let text = "Which security groups do nodes get? (numbers, or all)".to_owned();
+                (text, words, default)
+            }
             Self::Interruption => (
                 "Replace nodes in advance when AWS announces an interruption?".to_owned(),
                 vec![],
@@ -116,141 +147,133 @@ impl Step {
                 vec![],
                 yes_or_no(config.defaults.enabled),
             ),
+            Self::Image => {
+                let usual = config.defaults.ami_alias.as_deref().or(survey.ami_alias());
+                let at = IMAGES.iter().position(|image| Some(*image) == usual).unwrap_or(0);
+                let words = ["Amazon Linux 2023", "Bottlerocket"].map(str::to_owned).into();
+                ("Operating system of the nodes".to_owned(), words, number(at))
+            }
             Self::Capacity => (
                 "Capacity".to_owned(),
                 ["spot and on-demand", "on-demand only", "spot only"].map(str::to_owned).into(),
-                match config.defaults.capacity_types.as_slice() {
-                    [CapacityType::OnDemand] => "2",
-                    [CapacityType::Spot] => "3",
-                    _ => "1",
-                }
-                .to_owned(),
+                number(match config.defaults.capacity_types.as_slice() {
+                    [CapacityType::OnDemand] => 1,
+                    [CapacityType::Spot] => 2,
+                    _ => 0,
+                }),
             ),
-            Self::Architectures => (
-                "Architectures (numbers)".to_owned(),
-                ["amd64", "arm64"].map(str::to_owned).into(),
-                numbers(&ARCHITECTURES, |arch| config.defaults.arch.contains(arch))
-                    .unwrap_or_else(|| "1".to_owned()),
+            Self::Architectures => {
+                let inferred = survey.architectures();
+                let chosen = numbers(&ARCHITECTURES, |arch| config.defaults.arch.contains(arch));
+                let inferred = numbers(&ARCHITECTURES, |arch| inferred.contains(arch));
+                (
+                    "Architectures (numbers)".to_owned(),
+                    ["amd64", "arm64"].map(str::to_owned).into(),
+                    chosen.or(inferred).unwrap_or_else(|| number(0)),
+                )
+            }
+            Self::CpuLimit => {
+                let quota = survey.quotas.map_or_else(String::new, |(on_demand, spot)| {
+                    format!(
+                        " (the account's quotas allow {on_demand} on-demand and {spot} spot vCPUs)"
+                    )
+                });
+                let most = most_vcpus(config, known).unwrap_or(CPU_LIMIT);
+                let usual = config.defaults.cpu_limit.unwrap_or(CPU_LIMIT.min(most));
+                (format!("CPU limit of the NodePool, in vCPUs{quota}"), vec![], usual.to_string())
+            }
+            Self::Delivery => (
+                "What should happen with these settings?".to_owned(),
+                vec![
+                    "show the plan, and apply it once you confirm it".to_owned(),
+                    "write them to a settings file, and end".to_owned(),
+                    "write them, and files for Flux".to_owned(),
+                    "write them, and files for Argo CD".to_owned(),
+                ],
+                number(answers.delivery as usize),
             ),
-            Self::CpuLimit => (
-                "CPU limit of the NodePool, in cores".to_owned(),
+            Self::Charts => (
+                "Registry and path of the charts, such as oci://registry.example/charts".to_owned(),
                 vec![],
-                config.defaults.cpu_limit.unwrap_or(1000).to_string(),
+                answers.charts.clone(),
+            ),
+            Self::Repository => (
+                "URL of the git repository to which the files are committed".to_owned(),
+                vec![],
+                answers.repository.clone(),
+            ),
+            Self::Folder => (
+                "Folder of the repository for the files".to_owned(),
+                vec![],
+                Some(answers.folder.clone())
+                    .filter(|folder| !folder.is_empty())
+                    .unwrap_or_else(|| "tenon".to_owned()),
             ),
         };
-        Question { text: words, help: self.help(), choices, default }
+        Question { text, help: help(self), notes: vec![], choices, default }
     }
+}
 
-    /// What `?` explains.
-    fn help(self) -> &'static str {
-        match self {
-            Self::Cluster => {
-                "The name as shown by `aws eks list-clusters`. The default is the cluster of your \
-                 kubeconfig's current context."
-            }
-            Self::Region => {
-                "The AWS region of the cluster, such as eu-central-1. All resources are created \
-                 there; IAM roles belong to the whole account."
-            }
-            Self::Agent => {
-                "EKS Pod Identity provides the operator's pods with the credentials of an IAM \
-                 role, through a small DaemonSet that EKS installs as a free add-on. Other pods \
-                 are not affected. tenon never removes the add-on, because other workloads may use \
-                 it too."
-            }
-            Self::Discovery => {
-                "An EC2NodeClass selects subnets and security groups by a tag or by id. With the \
-                 tag you can add a subnet later without changing Kubernetes objects. A subnet that \
-                 several clusters share can carry the tag of only one of them: choose ids in that \
-                 case."
-            }
-            Self::Subnets => {
-                "Nodes are launched into these subnets, in the zone with available capacity at the \
-                 best price. Private subnets are the usual choice. Every pod uses an address, so \
-                 small subnets fill up."
-            }
-            Self::Interruption => {
-                "AWS announces a spot interruption two minutes in advance, and maintenance \
-                 earlier. One SQS queue and five EventBridge rules deliver these messages to the \
-                 operator, which replaces the node in time. They cost next to nothing."
-            }
-            Self::Defaults => {
-                "A NodePool defines which instances may be launched, an EC2NodeClass how. Without \
-                 them, nothing is launched. You can change or delete both later."
-            }
-            Self::Capacity => {
-                "Spot instances cost a fraction of the on-demand price and can be interrupted with \
-                 two minutes' notice. With both, spot is tried first, and workloads that must not \
-                 be interrupted can require on-demand."
-            }
-            Self::Architectures => {
-                "arm64 is cheaper for the same work, if all your images support it. With both, a \
-                 pod whose image lacks one architecture may be scheduled on the wrong one, unless \
-                 it requires the right one."
-            }
-            Self::CpuLimit => {
-                "A safeguard against mistakes: the NodePool launches nothing beyond this limit. \
-                 Existing nodes stay."
-            }
-        }
-    }
+fn owned(value: Option<&String>) -> String {
+    value.cloned().unwrap_or_default()
+}
 
-    /// Takes an answer, or says what is wrong with it.
-    pub(super) fn take(
-        self,
-        answer: &str,
-        config: &mut Config,
-        known: &Known,
-    ) -> Result<(), AnswerError> {
-        match self {
-            Self::Cluster | Self::Region => {
-                let value = Some(answer.to_owned()).filter(|text| !text.is_empty());
-                let value = value.ok_or(AnswerError::Empty)?;
-                let slot = match self {
-                    Self::Cluster => &mut config.cluster.name,
-                    _ => &mut config.cluster.region,
-                };
-                *slot = Some(value);
-                let path = if self == Self::Cluster { "cluster.name" } else { "cluster.region" };
-                if let Some((_, problem)) = config.check().into_iter().find(|(at, _)| at == path) {
-                    return Err(AnswerError::Refused(problem));
-                }
-            }
-            Self::Agent => config.identity.install_agent = Some(yes(answer)?),
-            Self::Interruption => config.interruption.enabled = Some(yes(answer)?),
-            Self::Defaults => config.defaults.enabled = Some(yes(answer)?),
-            Self::Discovery => {
-                config.network.discovery = Some(match one(answer, 2)? {
-                    0 => Discovery::Tags,
-                    _ => Discovery::Ids,
-                });
-            }
-            Self::Subnets => {
-                let chosen = many(answer, known.subnets.len())?;
-                let ids = chosen.iter().map(|i| known.subnets[*i].0.clone()).collect::<Vec<_>>();
-                // All of them is what an empty list says, too.
-                let all = ids.len() == known.subnets.len();
-                config.network.subnet_ids = if all { Vec::new() } else { ids };
-            }
-            Self::Capacity => {
-                config.defaults.capacity_types = match one(answer, 3)? {
-                    0 => vec![CapacityType::Spot, CapacityType::OnDemand],
-                    1 => vec![CapacityType::OnDemand],
-                    _ => vec![CapacityType::Spot],
-                };
-            }
-            Self::Architectures => {
-                let chosen = many(answer, ARCHITECTURES.len())?;
-                config.defaults.arch = chosen.into_iter().map(|i| ARCHITECTURES[i]).collect();
-            }
-            Self::CpuLimit => {
-                let cores = answer.parse().ok().filter(|cores| *cores > 0);
-                let cores = cores.ok_or_else(|| AnswerError::NotCores(answer.to_owned()))?;
-                config.defaults.cpu_limit = Some(cores);
-            }
-        }
-        Ok(())
+fn account_question(known: &Known) -> String {
+    let Some(facts) = &known.survey.facts else { return String::new() };
+    let (cluster, caller) = (&facts.cluster, &facts.caller);
+    let alias = known.survey.alias.as_ref().map_or_else(String::new, |alias| format!(" ({alias})"));
+    format!(
+        "Cluster {} in {}, Kubernetes {}, account {}{alias}, as {}: is that right?",
+        cluster.name, cluster.region, cluster.version, caller.account, caller.arn
+    )
+}
+
+/// Which Deployments of a kind run, as a sentence.
+fn runs(known: &Known, kind: RivalKind) -> String {
+    let found = known.survey.rivals.iter().filter(|rival| rival.kind == kind);
+    let found = found.map(|Rival { namespace, name, .. }| format!("{namespace}/{name}"));
+    let name = match kind {
+        RivalKind::Karpenter => "Karpenter",
+        RivalKind::ClusterAutoscaler => "The Cluster Autoscaler",
+    };
+    format!("{name} runs in this cluster ({}).", found.collect::<Vec<_>>().join(", "))
+}
+
+/// As the settings have it; otherwise where the pods can be scheduled.
+fn default_host(config: &Config, hosts: &[(HostChoice, String)]) -> usize {
+    let is_fargate = config.deploy.host == Some(Host::Fargate);
+    let group =
+        config.deploy.values.get("nodeSelector").and_then(|labels| labels[GROUP_LABEL].as_str());
+    let is_chosen = |choice: &HostChoice| match choice {
+        HostChoice::AnyNode { open } => !is_fargate && group.is_none() && *open > 0,
+        HostChoice::Group { name, .. } => !is_fargate && group.is_none_or(|group| group == name),
+        HostChoice::Fargate => true,
+    };
+    let found = hosts.iter().position(|(choice, _)| is_chosen(choice));
+    found.unwrap_or(0)
+}
+
+fn security_group(id: &str, known: &Known) -> String {
+    let facts = known.survey.facts.as_ref();
+    let own = facts.and_then(|facts| facts.cluster.security_group.as_deref());
+    let is_used = known.survey.security_groups.iter().any(|used| used == id);
+    match (own == Some(id), is_used) {
+        (true, _) => format!("{id}  the cluster's own"),
+        (false, _) => format!("{id}  of the node groups"),
     }
+}
+
+/// How many vCPUs the account may run of the capacity types that are chosen.
+pub(super) fn most_vcpus(config: &Config, known: &Known) -> Option<u32> {
+    let (on_demand, spot) = known.survey.quotas?;
+    let quota = match config.defaults.capacity_types.as_slice() {
+        [CapacityType::OnDemand] => on_demand,
+        [CapacityType::Spot] => spot,
+        _ => on_demand + spot,
+    };
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is clamped")]
+    let quota = quota.clamp(1.0, f64::from(u32::MAX)) as u32;
+    Some(quota)
 }
 
 /// The default of a question that is answered by yes unless the settings say no.
@@ -265,66 +288,8 @@ fn numbers<T>(choices: &[T], is_chosen: impl Fn(&T) -> bool) -> Option<String> {
     (!chosen.is_empty()).then(|| chosen.join(","))
 }
 
-/// What is wrong with an answer, as the person who gave it reads it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum AnswerError {
-    /// Nothing was entered, and there is no default.
-    #[error("Please enter a value: it can't be detected.")]
-    Empty,
-    /// The settings don't allow it.
-    #[error("{0}")]
-    Refused(String),
-    /// It is no answer to a question of yes or no.
-    #[error("{0} is neither yes nor no.")]
-    NeitherYesNorNo(String),
-    /// One choice was asked for.
-    #[error("Please choose one.")]
-    NotOne,
-    /// One choice or more were asked for.
-    #[error("Please choose at least one.")]
-    NoChoice,
-    /// No choice has this number.
-    #[error("{answer} is not a number from 1 to {choices}.")]
-    NotAChoice {
-        /// A word of the answer.
-        answer: String,
-        /// How many choices there are.
-        choices: usize,
-    },
-    /// A limit of CPU cores was asked for.
-    #[error("{0} is not a number of cores.")]
-    NotCores(String),
-}
-
-fn yes(answer: &str) -> Result<bool, AnswerError> {
-    match answer.to_lowercase().as_str() {
-        "y" | "yes" => Ok(true),
-        "n" | "no" => Ok(false),
-        other => Err(AnswerError::NeitherYesNorNo(other.to_owned())),
-    }
-}
-
-/// The index of a choice.
-fn one(answer: &str, n: usize) -> Result<usize, AnswerError> {
-    match many(answer, n)?.as_slice() {
-        [one] => Ok(*one),
-        _ => Err(AnswerError::NotOne),
-    }
-}
-
-/// The indices of choices, in order and once each.
-fn many(answer: &str, n: usize) -> Result<Vec<usize>, AnswerError> {
-    if answer.eq_ignore_ascii_case("all") {
-        return Ok((0..n).collect());
-    }
-    let words = answer.split([',', ' ']).filter(|word| !word.is_empty());
-    let mut chosen = words
-        .map(|word| match word.parse::<usize>() {
-            Ok(number) if (1..=n).contains(&number) => Ok(number - 1),
-            _ => Err(AnswerError::NotAChoice { answer: word.to_owned(), choices: n }),
-        })
-        .collect::<Result<Vec<_>, _>>()?;
-    chosen.sort_unstable();
-    chosen.dedup();
-    if chosen.is_empty() { Err(AnswerError::NoChoice) } else { Ok(chosen) }
+/// The same, shorter where it is all of them.
+fn all_or(chosen: Option<String>, n: usize) -> String {
+    let all = |numbers: &String| numbers.split(',').count() == n;
+    chosen.filter(|numbers| !all(numbers)).unwrap_or_else(|| "all".to_owned())
 }

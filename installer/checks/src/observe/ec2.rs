@@ -21,9 +21,11 @@ use super::raw::Call;
 use super::unread::Unread;
 use super::volumes;
 
+/// Codes of the quotas of vCPUs of the standard families: on-demand and spot.
+const VCPUS: [&str; 2] = ["L-1216C47A", "L-34B43A08"];
+
 /// Codes of the quotas that are looked at, with their services.
-const QUOTAS: [(&str, &str); 3] =
-    [("ec2", "L-1216C47A"), ("ec2", "L-34B43A08"), ("ebs", "L-7A658B76")];
+const QUOTAS: [(&str, &str); 3] = [("ec2", VCPUS[0]), ("ec2", VCPUS[1]), ("ebs", "L-7A658B76")];
 
 /// Instance types of the families c, m and r: those of the default NodePool.
 const FAMILIES: [&str; 3] = ["c*", "m*", "r*"];
@@ -220,18 +222,28 @@ pub(super) async fn compute(sources: &Sources<'_>) -> ComputeView {
 async fn quotas(sources: &Sources<'_>) -> Result<BTreeMap<String, f64>, Unread> {
     let region = &sources.settings.region;
     let asked = QUOTAS.map(|(service, code)| async move {
-        let call = Call::new(
-            region,
-            "servicequotas",
-            "ServiceQuotasV20190624.GetServiceQuota",
-            json!({"ServiceCode": service, "QuotaCode": code}),
-        );
-        let output = call.send(sources.aws).await?.output();
-        let output = output.map_err(|error| format!("servicequotas:GetServiceQuota: {error}"))?;
-        let value = output.pointer("/Quota/Value").and_then(serde_json::Value::as_f64);
-        Ok::<_, Unread>((code.to_owned(), value.ok_or("Service Quotas reports no value")?))
+        Ok::<_, Unread>((code.to_owned(), quota(sources.aws, region, service, code).await?))
     });
     Ok(futures::future::try_join_all(asked).await?.into_iter().collect())
+}
+
+async fn quota(aws: &Aws, region: &str, service: &str, code: &str) -> Result<f64, Unread> {
+    let call = Call::new(
+        region,
+        "servicequotas",
+        "ServiceQuotasV20190624.GetServiceQuota",
+        json!({"ServiceCode": service, "QuotaCode": code}),
+    );
+    let output = call.send(aws).await?.output();
+    let output = output.map_err(|error| format!("servicequotas:GetServiceQuota: {error}"))?;
+    let value = output.pointer("/Quota/Value").and_then(serde_json::Value::as_f64);
+    Ok(value.ok_or("Service Quotas reports no value")?)
+}
+
+/// How many vCPUs of the standard families the account may run in the region: on-demand, spot.
+pub async fn vcpu_quotas(aws: &Aws, region: &str) -> Result<(f64, f64), Unread> {
+    let [on_demand, spot] = VCPUS.map(|code| quota(aws, region, "ec2", code));
+    tokio::try_join!(on_demand, spot)
 }
 
 async fn instances(sources: &Sources<'_>) -> Result<Vec<InstanceView>, Unread> {

@@ -45,7 +45,7 @@ const NEEDED: &[(&str, &str, &str, bool)] = &[
     ("karpenter.k8s.aws", "ec2nodeclasses", "patch", false),
 ];
 
-fn builtin(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
+pub(super) fn builtin(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
 }
 
@@ -218,7 +218,7 @@ fn marks(object: &Value) -> BTreeMap<String, String> {
     of("labels").chain(of("annotations").filter(|(_, value)| value.len() <= 256)).collect()
 }
 
-fn workload(object: &Value) -> WorkloadView {
+pub(super) fn workload(object: &Value) -> WorkloadView {
     const CONTAINERS: &str = "/spec/template/spec/containers";
     let number = |pointers: &[&str]| {
         pointers.iter().find_map(|pointer| object.pointer(pointer)?.as_i64()).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! The types whose objects hold nodes.
+//! The types whose objects hold nodes, and nodes.
 
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::Value;
@@ -20,6 +20,11 @@ pub fn node_claims() -> ApiResource {
 /// EC2NodeClasses.
 pub fn node_classes() -> ApiResource {
     resource("karpenter.k8s.aws", "v1", "EC2NodeClass", "ec2nodeclasses")
+}
+
+/// Nodes.
+pub fn nodes() -> ApiResource {
+    resource("", "v1", "Node", "nodes")
 }
 
 /// NodeOverlays.

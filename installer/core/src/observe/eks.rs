@@ -7,11 +7,7 @@ use super::state::{AccessEntryState, AssociationState, FargateState};
 use crate::aws::{Aws, AwsError, Calling, IfThere};
 
 /// An add-on's status.
-pub(crate) async fn addon(
-    aws: &Aws,
-    cluster: &str,
-    name: &str,
-) -> Result<Option<String>, AwsError> {
+pub async fn addon(aws: &Aws, cluster: &str, name: &str) -> Result<Option<String>, AwsError> {
     let call = aws.eks.describe_addon().cluster_name(cluster).addon_name(name).send().await;
     let found = call
         .calling("eks:DescribeAddon", format!("addon {name} of cluster {cluster}"))
@@ -19,6 +15,12 @@ pub(crate) async fn addon(
     Ok(found
         .and_then(|found| found.addon)
         .map(|addon| addon.status.map_or_else(String::new, |status| status.as_str().to_owned())))
+}
+
+/// Names of all clusters in the region.
+pub async fn clusters(aws: &Aws) -> Result<Vec<String>, AwsError> {
+    let pages = aws.eks.list_clusters().into_paginator().items().send();
+    pages.collect::<Result<Vec<_>, _>>().await.calling("eks:ListClusters", "*")
 }
 
 /// The Pod Identity association of a service account.

@@ -12,6 +12,13 @@ use crate::ownership::Tags;
 /// The service-linked role of EC2 Spot.
 pub(crate) const SPOT_ROLE: &str = "AWSServiceRoleForEC2Spot";
 
+/// The account's alias, if it has one.
+pub async fn account_alias(aws: &Aws) -> Result<Option<String>, AwsError> {
+    let found = aws.iam.list_account_aliases().send().await;
+    let found = found.calling("iam:ListAccountAliases", "*")?;
+    Ok(found.account_aliases.into_iter().next())
+}
+
 /// Reads roles by name, with everything that hangs on them.
 pub async fn roles(aws: &Aws, names: &[String]) -> Result<BTreeMap<String, RoleState>, AwsError> {
     let states = futures::future::try_join_all(names.iter().map(|name| role(aws, name))).await?;

@@ -4,7 +4,7 @@
 use crate::words::nearest;
 
 /// The regions of all partitions that Tenon knows.
-const KNOWN: [&str; 38] = [
+pub const KNOWN: [&str; 38] = [
     "af-south-1",
     "ap-east-1",
     "ap-east-2",
@@ -46,7 +46,7 @@ const KNOWN: [&str; 38] = [
 ];
 
 /// What is wrong with a region. One that AWS may have opened since is right if the user says so.
-pub(super) fn problem(region: &str, may_be_unknown: bool) -> Option<String> {
+pub fn problem(region: &str, may_be_unknown: bool) -> Option<String> {
     if may_be_unknown || KNOWN.contains(&region) {
         return None;
     }

@@ -135,7 +135,8 @@ async fn bad_settings_ctrl_c_and_missing_permissions_are_named_and_a_last_run_co
     assert!(control.calls().all().is_empty(), "AWS was called: {:?}", control.calls().counts());
 
     // Whoever presses Ctrl-C at a question has changed nothing.
-    let mut turns: Vec<_> = QUESTIONS.map(|question| (question, "\n")).into();
+    let answer = |question| if question == ACCEPT { "no\n" } else { "\n" };
+    let mut turns: Vec<_> = QUESTIONS.map(|question| (question, answer(question))).into();
     turns.push(("Apply this plan?", "y"));
     for at in 0..turns.len() {
         interrupted(&bed, "install", &turns[..at], turns[at].0).await;
@@ -178,8 +179,13 @@ async fn bad_settings_ctrl_c_and_missing_permissions_are_named_and_a_last_run_co
     assert_unchanged(&named(&made), &named(&inventory(&bed).await));
 
     // The wizard starts from what is installed.
-    interrupted(&bed, "install", &turns[..6], "[1,2]").await;
-    interrupted(&bed, "install", &turns[..7], "[50]").await;
+    let at = |question| QUESTIONS.iter().position(|one| *one == question).expect("a question");
+    interrupted(&bed, "install", &turns[..at("Architectures")], "[1,2]").await;
+    interrupted(&bed, "install", &turns[..at("CPU limit of the NodePool")], "[50]").await;
+
+    // One answer accepts it all.
+    let plain = &[(QUESTIONS[0], "\n"), (QUESTIONS[1], "\n"), (ACCEPT, "\n"), (DELIVERY, "\n")];
+    interrupted(&bed, "install", plain, "Your answers as a settings file").await;
 
     interrupted(&bed, "uninstall", &[], "Type the cluster's name (bed) to continue").await;
     assert_unchanged(&named(&made), &named(&inventory(&bed).await));
@@ -227,8 +233,12 @@ async fn killed_after_every_step_it_ends_the_same_and_uninstall_leaves_what_was_
 
 /// The wizard's questions in a cluster that has the agent, and in an environment that names the
 /// region.
-const QUESTIONS: [&str; 8] = [
+const QUESTIONS: [&str; 13] = [
     "Name of the EKS cluster",
+    "is that right?",
+    ACCEPT,
+    "Where should the operator run?",
+    "How should the operator get its permissions?",
     "How should subnets and security groups be selected?",
     "Which subnets may nodes use?",
     "when AWS announces an interruption?",
@@ -236,7 +246,14 @@ const QUESTIONS: [&str; 8] = [
     "Capacity",
     "Architectures",
     "CPU limit of the NodePool",
+    DELIVERY,
 ];
+
+/// The question that is answered with no, to be asked for each setting.
+const ACCEPT: &str = "Use these settings?";
+
+/// The last question.
+const DELIVERY: &str = "What should happen with these settings?";
 
 /// What AWS answers when it has no time, and when it is broken, by service.
 const DISTURBANCES: [(&str, u16, &str); 10] = [

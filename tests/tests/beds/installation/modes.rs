@@ -295,7 +295,14 @@ async fn an_encrypted_queue_the_agent_and_a_new_aws_auth_in_govcloud() {
     let before = inventory(&setup.bed).await;
     // Whether to install the agent is asked; Ctrl-C there changes nothing.
     let question = format!("The add-on {AGENT}");
-    interrupted(&setup.bed, "install", &[("Name of the EKS cluster", "\n")], &question).await;
+    let answers = [
+        ("Name of the EKS cluster", "\n"),
+        ("is that right?", "\n"),
+        ("Use these settings?", "no\n"),
+        ("Where should the operator run?", "\n"),
+        ("How should the operator get its permissions?", "\n"),
+    ];
+    interrupted(&setup.bed, "install", &answers, &question).await;
     // Nothing is made while EventBridge may not use the key: its messages would vanish.
     let refused = tenon(&setup.bed, &["install", "-f", &setup.file(), "--yes"], None).await;
     assert_eq!(refused.code, 3, "{}", refused.stderr);
