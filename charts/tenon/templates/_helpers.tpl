@@ -88,3 +88,18 @@ annotations:
 {{- end -}}
 {{- toYaml $affinity -}}
 {{- end -}}
+
+{{- /* Metadata of what `helm test` creates: a list of root, name, namespace ("" for none), annotations. The labels select no pod of
+the operator. */ -}}
+{{- define "tenon.testMetadata" -}}
+{{- $root := index . 0 -}}
+name: {{ index . 1 }}
+{{- with index . 2 }}
+namespace: {{ . }}
+{{- end }}
+labels:
+  {{- $labels := omit (include "tenon.labels" $root | fromYaml) "app.kubernetes.io/instance" }}
+  {{- set $labels "app.kubernetes.io/name" (index . 1) | toYaml | nindent 2 }}
+annotations:
+  {{- index . 3 | toYaml | nindent 2 }}
+{{- end -}}

@@ -152,7 +152,10 @@ fn template(release: &str, chart_name: &str, namespace: &str, values: &str) -> O
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).expect("UTF-8");
     let documents: Vec<Value> = serde_saphyr::from_multiple(&text).expect("YAML");
-    keyed(documents.into_iter().filter(|document| !document.is_null()))
+    // What `helm test` creates is no part of an installation.
+    let is_hook =
+        |document: &Value| document["metadata"]["annotations"]["helm.sh/hook"].is_string();
+    keyed(documents.into_iter().filter(|document| !document.is_null() && !is_hook(document)))
 }
 
 fn keyed(bodies: impl Iterator<Item = Value>) -> Objects {

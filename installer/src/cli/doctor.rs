@@ -22,6 +22,10 @@ pub struct DoctorArgs {
     /// Also show passed checks
     #[arg(long)]
     pub all: bool,
+    /// Connect as the ServiceAccount of the pod in which tenon runs; without AWS credentials, the
+    /// checks that need them are skipped
+    #[arg(long, conflicts_with_all = ["from", "kubeconfig", "context"])]
+    pub service_account: bool,
     /// Evaluate the file observed.json of a support bundle instead of inspecting the cluster
     #[arg(long, value_name = "FILE")]
     pub from: Option<PathBuf>,

@@ -1,21 +1,27 @@
 //! `tenon doctor`: all checks, also of the operator at work, with the cause of what it says.
 //! Changes nothing.
 
+use kube::api::DynamicObject;
 use tenon_checks::observed::Observed;
 use tenon_checks::report::judge;
 use tenon_installer_core::files::FileError;
+use tenon_installer_core::kubernetes::resources;
+use tenon_installer_core::settings::Inferred;
 use tenon_installer_core::settings::SettingsError;
 use tenon_installer_core::settings::problem::Problem;
-use tenon_installer_core::target;
+use tenon_installer_core::target::{self, Target};
 
-use super::observation::{Look, observe_session};
+use super::observation::{Asking, Look, observe_session};
 use super::preflight::show;
-use super::session::{Fallback, Session, source};
+use super::session::{Fallback, Session, observe_failed, source};
 use crate::cli::GlobalArgs;
 use crate::cli::doctor::DoctorArgs;
 use crate::cli::overlay::resolve;
 use crate::errors::ExpectedError;
 use crate::printer::Printer;
+
+/// The label of nodes that names their region.
+const REGION: &str = "topology.kubernetes.io/region";
 
 /// Makes the checks.
 pub(crate) async fn run(
@@ -23,9 +29,14 @@ pub(crate) async fn run(
     args: &DoctorArgs,
     printer: &Printer,
 ) -> Result<u8, ExpectedError> {
-    let options = args.checks.options(args.strict, true)?;
+    let mut options = args.checks.options(args.strict, true)?;
     let seen = match &args.from {
         Some(file) => read(file)?,
+        None if args.service_account => {
+            let (seen, with_aws) = Box::pin(look_from_pod(global, args)).await?;
+            options.without_aws = !with_aws;
+            seen
+        }
         None => Box::pin(look(global, args, printer)).await?,
     };
     Ok(show(&judge(&seen, &options), args.all, *printer))
@@ -64,4 +75,26 @@ async fn look(
     let settings = resolve(source(&settings)?, global, &settings, &inferred)?;
     let look = Look::at(global, settings).await?;
     Ok(look.observe(asking).await)
+}
+
+/// What a pod sees, and whether it has credentials for AWS. There is no record without AWS, which
+/// says whose it is; the region is that of the nodes, unless it is given.
+async fn look_from_pod(
+    global: &GlobalArgs,
+    args: &DoctorArgs,
+) -> Result<(Observed, bool), ExpectedError> {
+    let target = Target::of_service_account().await?;
+    let mut global = global.clone();
+    if global.region.is_none() && global.default_region.is_none() {
+        let nodes = target.cluster.list(&resources::nodes()).await.map_err(observe_failed)?;
+        let of_node = |node: &DynamicObject| node.metadata.labels.as_ref()?.get(REGION).cloned();
+        global.region = nodes.iter().find_map(of_node);
+    }
+    let settings = args.installation.settings();
+    let settings = resolve(source(&settings)?, &global, &settings, &Inferred::default())?;
+    let aws = global.connect_region(&settings.region).await?;
+    let look = Look::with(&global, settings, aws, target).await;
+    let with_aws = look.has_aws();
+    let asking = Asking { inside: false, ..args.checks.asking(true) };
+    Ok((look.observe(asking).await, with_aws))
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use tenon_checks::observe::{Sources, Unreached, observe};
+use tenon_checks::observe::{Sources, Unreached, observe, observe_cluster};
 use tenon_checks::observed::Observed;
 use tenon_installer_core::aws::{Aws, AwsError};
 use tenon_installer_core::desired::Desired;
@@ -50,14 +50,34 @@ impl Look {
         let global =
             GlobalArgs { max_attempts: global.max_attempts.min(ATTEMPTS), ..global.clone() };
         let aws = global.connect(&settings).await?;
-        let node_role = settings.node_role_name.as_deref();
-        let facts = facts::read(&aws, &settings.cluster, &settings.region, node_role).await;
+        let facts = read_facts(&aws, &settings).await;
         let target = match &facts {
             Ok(facts) => Target::connect(&global.kubeconfig(), &aws, &facts.cluster)
                 .await
                 .map_err(Unreached::Target),
             Err(error) => Err(error.clone().into()),
         };
+        Ok(Self::of(&global, settings, aws, facts, target).await)
+    }
+
+    /// The same of a cluster that was reached already, whether or not AWS can be asked.
+    pub(super) async fn with(
+        global: &GlobalArgs,
+        settings: Settings,
+        aws: Aws,
+        target: Target,
+    ) -> Self {
+        let facts = read_facts(&aws, &settings).await;
+        Self::of(global, settings, aws, facts, Ok(target)).await
+    }
+
+    async fn of(
+        global: &GlobalArgs,
+        settings: Settings,
+        aws: Aws,
+        facts: Result<Facts, AwsError>,
+        target: Result<Target, Unreached>,
+    ) -> Self {
         let desired = match &facts {
             Ok(facts) => Desired::new(&settings, facts),
             Err(error) => Err(vec![error.to_string()]),
@@ -75,13 +95,18 @@ impl Look {
             },
             _ => (None, Vec::new()),
         };
-        let audit = facts.as_ref().ok().and_then(|facts| audit_file(&global, facts, &settings));
-        Ok(Self { settings, aws, facts, target, desired, world, plan, conflicts, audit })
+        let audit = facts.as_ref().ok().and_then(|facts| audit_file(global, facts, &settings));
+        Self { settings, aws, facts, target, desired, world, plan, conflicts, audit }
+    }
+
+    /// Whether there are credentials for AWS.
+    pub(super) fn has_aws(&self) -> bool {
+        !matches!(&self.facts, Err(error) if error.lacks_credentials())
     }
 
     /// Everything that the checks look at.
     pub(super) async fn observe(&self, asking: Asking) -> Observed {
-        observe(&Sources {
+        let sources = Sources {
             settings: &self.settings,
             aws: &self.aws,
             facts: self.facts.as_ref(),
@@ -94,9 +119,17 @@ impl Look {
             proxies: asking.proxies,
             installed: asking.installed,
             inside: asking.inside,
-        })
-        .await
+        };
+        if self.target.is_ok() && !self.has_aws() {
+            return observe_cluster(&sources).await;
+        }
+        observe(&sources).await
     }
+}
+
+async fn read_facts(aws: &Aws, settings: &Settings) -> Result<Facts, AwsError> {
+    let node_role = settings.node_role_name.as_deref();
+    facts::read(aws, &settings.cluster, &settings.region, node_role).await
 }
 
 /// Where calls that delete something of this installation are written down.

@@ -110,6 +110,9 @@ struct ImageArgs {
     /// Built program
     #[arg(long, value_name = "FILE")]
     program: PathBuf,
+    /// Further built program that the image has beside it, such as `tenon` (may be repeated)
+    #[arg(long = "with", value_name = "FILE")]
+    beside: Vec<PathBuf>,
     /// Directory below which shared libraries are looked for
     #[arg(long, default_value = "/", value_name = "DIR")]
     root: PathBuf,
@@ -230,6 +233,7 @@ fn archive(common: &Common, program: &Path, target: &str) -> Result<Vec<String>,
 fn image(common: &Common, args: &ImageArgs) -> Result<Vec<String>, Error> {
     let source = image::Source {
         program: &args.program,
+        beside: &args.beside,
         root: &args.root,
         library_path: &args.library_path,
         ca_bundle: &args.ca_bundle,
@@ -343,6 +347,7 @@ fn all(common: &Common, last: &Finish) -> Result<Vec<String>, Error> {
     let mut made = archive(common, &built.join("tenon"), target)?;
     let args = ImageArgs {
         program: built.join("tenon-operator"),
+        beside: vec![built.join("tenon")],
         root: PathBuf::from("/"),
         library_path: Vec::new(),
         ca_bundle: PathBuf::from(CA_BUNDLE),

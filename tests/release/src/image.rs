@@ -1,7 +1,7 @@
-//! The operator's image: two layers and how they are run, in an OCI layout.
+//! The operator's image: its layers and how they are run, in an OCI layout.
 //!
-//! The lower layer has what the program needs and changes rarely; the upper one is the program.
-//! There is nothing else: no shell, no package manager.
+//! The lowest layer has what the programs need and changes rarely; each program is a layer above
+//! it. There is nothing else: no shell, no package manager.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::layout::{
     CONFIG, Descriptor, INDEX, Index, LAYER, LAYER_GZIP, Layout, MANIFEST, Manifest, Platform,
     digest_of,
 };
-use crate::needs::{Architecture, needs};
+use crate::needs::{Architecture, Needs, needs};
 use crate::tree::{Tree, gzip};
 
 /// The image's user and group, as the chart has them.
@@ -26,8 +26,10 @@ pub const CA_BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
 /// What an image is made from.
 #[derive(Clone, Debug)]
 pub struct Source<'a> {
-    /// Path of the built `tenon-operator`.
+    /// Path of the built `tenon-operator`, which the image runs.
     pub program: &'a Path,
+    /// Paths of further programs, each of which becomes a layer.
+    pub beside: &'a [PathBuf],
     /// Where libraries are looked for: `/`, or a directory with another architecture's.
     pub root: &'a Path,
     /// Directories below `root` in which libraries are looked for first.
@@ -52,10 +54,15 @@ pub struct Source<'a> {
 /// When the program or one of its libraries can't be read, or the layout can't be written.
 pub fn build(source: &Source<'_>, dir: &Path) -> Result<Layout, Error> {
     let layout = Layout::create(dir)?;
-    let needs = needs(source.program, source.root, source.library_path)?;
+    let of = |program: &Path| needs(program, source.root, source.library_path);
+    let Needs { files, architecture } = of(source.program)?;
     let name = program_name(source.program);
     let mut base = Tree::default();
-    for (path, content) in needs.files {
+    let mut files = files;
+    for program in source.beside {
+        files.extend(of(program)?.files);
+    }
+    for (path, content) in files {
         base.file(&path, 0o755, content);
     }
     base.file(CA_BUNDLE, 0o644, read(source.ca_bundle)?);
@@ -73,12 +80,22 @@ pub fn build(source: &Source<'_>, dir: &Path) -> Result<Layout, Error> {
     for path in ["/dev", "/proc", "/sys", "/run", "/var/run"] {
         base.directory(path, 0o755);
     }
-    let mut top = Tree::default();
-    top.file(&format!("/usr/bin/{name}"), 0o755, read(source.program)?);
-    let (layers, diff_ids) = layers(source, &layout, &[base, top])?;
+    let mut trees = vec![base];
+    let mut history = vec!["loader, libraries, CA bundle, users".to_owned()];
+    for program in source.beside.iter().map(PathBuf::as_path).chain([source.program]) {
+        let name = program_name(program);
+        let mut tree = Tree::default();
+        tree.file(&format!("/usr/bin/{name}"), 0o755, read(program)?);
+        trees.push(tree);
+        history.push(name.to_owned());
+    }
+    let history = history.iter().map(|what| {
+        json!({ "created": created(source.epoch), "created_by": format!("cargo release image: {what}") })
+    });
+    let history = history.collect::<Vec<_>>();
+    let (layers, diff_ids) = layers(source, &layout, &trees)?;
     let created = created(source.epoch);
     let labels = labels(source, name, &created);
-    let architecture = needs.architecture;
     let config = json!({
         "created": created,
         "architecture": architecture.name(),
@@ -91,10 +108,7 @@ pub fn build(source: &Source<'_>, dir: &Path) -> Result<Layout, Error> {
             "Labels": labels,
         },
         "rootfs": { "type": "layers", "diff_ids": diff_ids },
-        "history": [
-            { "created": created, "created_by": "cargo release image: loader, libraries, CA bundle, users" },
-            { "created": created, "created_by": format!("cargo release image: {name}") },
-        ],
+        "history": history,
     });
     let manifest = Manifest {
         schema_version: 2,
@@ -225,11 +239,13 @@ mod tests {
     fn image(dir: &Path, epoch: u64) -> Layout {
         let program = std::env::current_exe().expect("this test is a program");
         let named = dir.join("tenon-operator");
-        std::fs::copy(program, &named).expect("copied");
+        std::fs::copy(&program, &named).expect("copied");
+        std::fs::copy(program, dir.join("tenon")).expect("copied");
         let ca = dir.join("ca.crt");
         crate::error::write(&ca, "-----BEGIN CERTIFICATE-----\n").expect("written");
         let source = Source {
             program: &named,
+            beside: &[dir.join("tenon")],
             root: Path::new("/"),
             library_path: &[],
             ca_bundle: &ca,
@@ -273,6 +289,7 @@ mod tests {
         assert_eq!(env["SSL_CERT_FILE"], CA_BUNDLE);
         let passwd = std::fs::read_to_string(root.join("etc/passwd")).expect("there");
         assert!(passwd.contains("nonroot:x:65532:65532"), "{passwd}");
+        assert!(root.join("usr/bin/tenon").exists(), "`helm test` runs it");
         assert!(!root.join("bin/sh").exists() && !root.join("usr/bin/sh").exists());
         assert!(layout.manifest_for(&index, "riscv64").is_err());
     }

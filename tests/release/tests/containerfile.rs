@@ -21,6 +21,7 @@ fn both_images_are_run_in_the_same_way() {
     std::fs::copy(std::env::current_exe().expect("a program"), &program).expect("copied");
     let source = Source {
         program: &program,
+        beside: &[],
         root: Path::new("/"),
         library_path: &[],
         ca_bundle: &root.join("LICENSE"),

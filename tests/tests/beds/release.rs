@@ -29,23 +29,31 @@ mod tenon;
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const LIMIT: Duration = Duration::from_mins(2);
 
-/// The operator's image of this build. Without its debug information, where `strip` is there: it is
-/// two fifths of the program.
+/// A copy of a program without its debug information, where `strip` is there: it is two fifths of
+/// it.
+async fn stripped(built: &Path, dir: &Path, name: &str) -> PathBuf {
+    let program = dir.join(name);
+    let strip =
+        Command::new("strip").arg("--strip-debug").arg("-o").arg(&program).arg(built).status();
+    if !strip.await.is_ok_and(|status| status.success()) {
+        must(std::fs::copy(built, &program));
+    }
+    program
+}
+
+/// The operator's image of this build.
 async fn image(bed: &Bed) -> Layout {
     let dir = bed.dir();
-    let built = must(TenonPrograms::provide(&Progress::hidden()).await).operator;
-    let program = dir.join("tenon-operator");
-    let strip =
-        Command::new("strip").arg("--strip-debug").arg("-o").arg(&program).arg(&built).status();
-    if !strip.await.is_ok_and(|status| status.success()) {
-        must(std::fs::copy(&built, &program));
-    }
+    let built = must(TenonPrograms::provide(&Progress::hidden()).await);
+    let program = stripped(&built.operator, dir, "tenon-operator").await;
+    let beside = [stripped(&built.tenon, dir, "tenon").await];
     // The operator calls nobody over TLS here whose certificate an authority has signed, but its
     // AWS clients want a bundle with a certificate in it.
     let bundle = dir.join("ca.crt");
     must(std::fs::copy(bed.control_plane().certificates().join("apiserver.crt"), &bundle));
     let source = Source {
         program: &program,
+        beside: &beside,
         root: Path::new("/"),
         library_path: &[],
         ca_bundle: &bundle,

@@ -40,7 +40,7 @@ pub(crate) const KEPT: usize = 10;
 const CHART: &str = include_str!("../../../../charts/tenon/Chart.yaml");
 const VALUES: &str = include_str!("../../../../charts/tenon/values.yaml");
 const SCHEMA: &str = include_str!("../../../../charts/tenon/values.schema.json");
-const TEMPLATES: [(&str, &str); 9] = [
+const TEMPLATES: [(&str, &str); 10] = [
     ("templates/NOTES.txt", include_str!("../../../../charts/tenon/templates/NOTES.txt")),
     ("templates/_env.tpl", include_str!("../../../../charts/tenon/templates/_env.tpl")),
     ("templates/_helpers.tpl", include_str!("../../../../charts/tenon/templates/_helpers.tpl")),
@@ -61,6 +61,10 @@ const TEMPLATES: [(&str, &str); 9] = [
     (
         "templates/servicemonitor.yaml",
         include_str!("../../../../charts/tenon/templates/servicemonitor.yaml"),
+    ),
+    (
+        "templates/tests/doctor.yaml",
+        include_str!("../../../../charts/tenon/templates/tests/doctor.yaml"),
     ),
 ];
 
@@ -328,11 +332,15 @@ mod tests {
 
     #[test]
     fn the_embedded_chart_is_whole() {
-        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts/tenon/templates");
-        let mut files: Vec<_> = std::fs::read_dir(dir)
-            .expect("the chart is there")
-            .map(|entry| format!("templates/{}", entry.expect("an entry").file_name().display()))
-            .collect();
+        let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts/tenon");
+        let inside = |folder: &str| -> Vec<String> {
+            let entries = std::fs::read_dir(format!("{chart}/{folder}"));
+            let entries =
+                entries.expect("the chart is there").map(|entry| entry.expect("an entry"));
+            let files = entries.filter(|entry| entry.path().is_file());
+            files.map(|entry| format!("{folder}/{}", entry.file_name().display())).collect()
+        };
+        let mut files = [inside("templates"), inside("templates/tests")].concat();
         files.sort();
         assert_eq!(files, TEMPLATES.map(|(name, _)| name));
     }

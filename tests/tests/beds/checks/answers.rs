@@ -208,6 +208,7 @@ pub(super) async fn of_a_registry(bed: &Bed, verdicts: &mut Verdicts<'_>) {
     must(std::fs::copy("/bin/true", &program));
     let source = Source {
         program: &program,
+        beside: &[],
         root: FilePath::new("/"),
         library_path: &[],
         ca_bundle: &program,
