@@ -1,0 +1,114 @@
+//! Comments and prose wrap at 100 columns: a wider line is cut off in a review and beside other
+//! code.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const COLUMNS: usize = 100;
+
+/// How pages begin that are written by a program.
+const GENERATED: [&str; 2] = ["<!-- Written from", "<!-- Generated from"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The workspace's files with one extension, by their paths below the root, without what is built.
+fn files(extension: &str) -> Vec<PathBuf> {
+    fn collect(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).expect("a folder of the workspace") {
+            let path = entry.expect("an entry").path();
+            let name = path.file_name().unwrap_or_default();
+            let is_left_out =
+                [".git", "target", "dist", "node_modules"].iter().any(|it| name == *it);
+            if path.is_dir() && !is_left_out {
+                collect(&path, extension, found);
+            } else if path.extension().is_some_and(|it| it == extension) {
+                found.push(path);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    collect(&root(), extension, &mut found);
+    found.sort();
+    found
+}
+
+/// Whether a line is too wide although it could be broken: it has a second word.
+fn is_too_wide(line: &str, text: &str) -> bool {
+    line.chars().count() > COLUMNS && text.split_whitespace().nth(1).is_some()
+}
+
+/// Lines of comments that are too wide, without code in documentation.
+fn wide_comments(source: &str) -> Vec<usize> {
+    let mut in_code = false;
+    let wide = source.lines().enumerate().filter_map(|(at, line)| {
+        let Some(comment) = line.trim_start().strip_prefix("//") else {
+            in_code = false;
+            return None;
+        };
+        let text = comment.trim_start_matches(['/', '!']);
+        if text.trim_start().starts_with("```") {
+            in_code = !in_code;
+            return None;
+        }
+        (!in_code && is_too_wide(line, text)).then_some(at + 1)
+    });
+    wide.collect()
+}
+
+/// Lines of prose that are too wide, without code, tables and images.
+fn wide_prose(page: &str) -> Vec<usize> {
+    let mut in_code = false;
+    let wide = page.lines().enumerate().filter_map(|(at, line)| {
+        let text = line.trim_start();
+        let is_fence = text.starts_with("```");
+        in_code ^= is_fence;
+        let is_prose = !in_code && !is_fence && !text.starts_with(['|', '!', '#', '<']);
+        let text = text.trim_start_matches(['-', '*', '>', ' ']);
+        (is_prose && is_too_wide(line, text)).then_some(at + 1)
+    });
+    wide.collect()
+}
+
+fn report(files: &[PathBuf], wide: impl Fn(&str) -> Vec<usize>) -> Vec<String> {
+    let read = |path: &PathBuf| {
+        let text = fs::read_to_string(path).expect("a text");
+        let name = path.strip_prefix(root()).expect("below the root").display().to_string();
+        let lines = wide(&text).into_iter().map(move |line| format!("{name}:{line}"));
+        lines.collect::<Vec<_>>()
+    };
+    files.iter().flat_map(read).collect()
+}
+
+#[test]
+fn comments_wrap_at_100_columns() {
+    let sources = files("rs");
+    assert!(sources.len() > 1000, "only {} sources were found", sources.len());
+    let wide = report(&sources, wide_comments);
+    assert!(wide.is_empty(), "comments are wider than {COLUMNS} columns:\n{}", wide.join("\n"));
+}
+
+#[test]
+fn prose_wraps_at_100_columns() {
+    let mut pages = files("md");
+    let written = |path: &PathBuf| {
+        let text = fs::read_to_string(path).expect("a page");
+        !text.lines().take(5).any(|line| GENERATED.iter().any(|mark| line.starts_with(mark)))
+    };
+    pages.retain(written);
+    assert!(pages.len() > 40, "only {} pages were found", pages.len());
+    let wide = report(&pages, wide_prose);
+    assert!(wide.is_empty(), "prose is wider than {COLUMNS} columns:\n{}", wide.join("\n"));
+}
+
+#[test]
+fn code_tables_and_single_words_may_be_wide() {
+    let long = "word ".repeat(21);
+    let link = "x".repeat(101);
+    let source =
+        format!("/// {long}\n//! ```\n//! {long}\n//! ```\nlet a = \"{long}\";\n// {link}\n");
+    assert_eq!(wide_comments(&source), [1]);
+    let page = format!("{long}\n```sh\n{long}\n```\n| {long} |\n- {link}\n- {long}\n");
+    assert_eq!(wide_prose(&page), [1, 7]);
+}
