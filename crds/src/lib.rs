@@ -26,6 +26,7 @@ pub mod nodeoverlay;
 pub mod nodepool;
 pub mod quantity;
 pub mod requirement;
+pub mod selector;
 pub mod taint;
 mod text_enum;
 pub mod timestamp;

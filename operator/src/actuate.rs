@@ -247,19 +247,9 @@ fn node_claim(launch: &Launch) -> Result<NodeClaim, LaunchError> {
 }
 
 fn requirement(requirement: &Requirement) -> tenon_crds::Requirement {
-    use tenon_crds::Operator as Api;
     tenon_crds::Requirement {
         key: requirement.key.clone(),
-        operator: match requirement.operator {
-            snapshot::Operator::In => Api::In,
-            snapshot::Operator::NotIn => Api::NotIn,
-            snapshot::Operator::Exists => Api::Exists,
-            snapshot::Operator::DoesNotExist => Api::DoesNotExist,
-            snapshot::Operator::Gt => Api::Gt,
-            snapshot::Operator::Lt => Api::Lt,
-            snapshot::Operator::Gte => Api::Gte,
-            snapshot::Operator::Lte => Api::Lte,
-        },
+        operator: requirement.operator,
         values: requirement.values.clone(),
         min_values: requirement.min_values.and_then(|n| i32::try_from(n).ok()),
     }

@@ -25,5 +25,4 @@ pub mod rbac;
 pub mod release;
 pub mod resources;
 pub mod revision;
-pub mod selector;
 pub mod trial;

@@ -10,9 +10,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use tenon_crds::conditions::{Condition, READY, nodeclaim as condition};
 use tenon_crds::labels::{self, LabelRules};
-use tenon_crds::{ConditionStatus, NodeClaim, NodePool, validation};
+use tenon_crds::{ConditionStatus, NodeClaim, NodePool, selector, validation};
 use tenon_state::change::Object;
-use tenon_state::{selector, wire};
+use tenon_state::wire;
 
 use super::buffers;
 use super::expand::{expand, name, namespace};

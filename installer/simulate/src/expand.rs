@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{NodeSelectorTerm, Taint, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use tenon_crds::Operator;
 use tenon_state::change::Object;
 use tenon_state::wire::{self, controller};
 
@@ -211,19 +212,7 @@ fn holds(term: &NodeSelectorTerm, node: &wire::Node) -> bool {
     let fields = term.match_fields.as_deref().unwrap_or_default();
     let matches = |value: Option<&str>, operator: &str, values: Option<&Vec<String>>| {
         let values = values.map(Vec::as_slice).unwrap_or_default();
-        let among = value.is_some_and(|value| values.iter().any(|other| other == value));
-        let number = |text: &str| text.parse::<i64>().ok();
-        let bound = values.first().and_then(|bound| number(bound));
-        let compared = || value.and_then(number).zip(bound);
-        match operator {
-            "In" => among,
-            "NotIn" => !among,
-            "Exists" => value.is_some(),
-            "DoesNotExist" => value.is_none(),
-            "Gt" => compared().is_some_and(|(value, bound)| value > bound),
-            "Lt" => compared().is_some_and(|(value, bound)| value < bound),
-            _ => false,
-        }
+        Operator::of_node_selector(operator).is_some_and(|it| it.admits(values, value))
     };
     // A term that asks for nothing selects nothing.
     (!expressions.is_empty() || !fields.is_empty())

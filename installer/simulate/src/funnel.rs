@@ -212,19 +212,5 @@ fn offered(kind: &InstanceType, own: &[Requirement], term: &[Requirement]) -> bo
 }
 
 pub(super) fn holds(wanted: &Requirement, value: &str) -> bool {
-    let compared = || {
-        let bound = wanted.values.first()?.parse::<i64>().ok()?;
-        Some((value.parse::<i64>().ok()?, bound))
-    };
-    let among = || wanted.values.iter().any(|other| other == value);
-    match wanted.operator {
-        Operator::In => among(),
-        Operator::NotIn => !among(),
-        Operator::Exists => true,
-        Operator::DoesNotExist => false,
-        Operator::Gt => compared().is_some_and(|(value, bound)| value > bound),
-        Operator::Lt => compared().is_some_and(|(value, bound)| value < bound),
-        Operator::Gte => compared().is_some_and(|(value, bound)| value >= bound),
-        Operator::Lte => compared().is_some_and(|(value, bound)| value <= bound),
-    }
+    wanted.operator.admits(&wanted.values, Some(value))
 }

@@ -8,7 +8,7 @@ use tenon_crds::{ResourceList, labels};
 use tenon_planner::plan::{self, Plan, Shortage, StayReason};
 use tenon_planner::resources::MicroUsd;
 use tenon_planner::snapshot::{
-    CapacityType, DisruptionReason, InstanceType, Operator, Placement, Requirement,
+    CapacityType, DisruptionReason, InstanceType, Placement, Requirement,
 };
 use tenon_planner::{Bound, Snapshot};
 use tenon_state::resources;
@@ -384,15 +384,11 @@ fn instance_type<'a>(
 
 fn cheapest(kind: &InstanceType, launch: &plan::Launch) -> Option<f64> {
     let allowed = |key: &str, value: &str| {
-        launch.requirements.iter().filter(|requirement| requirement.key == key).all(|requirement| {
-            let among = requirement.values.iter().any(|other| other == value);
-            match requirement.operator {
-                Operator::In => among,
-                Operator::NotIn => !among,
-                Operator::DoesNotExist => false,
-                _ => true,
-            }
-        })
+        launch
+            .requirements
+            .iter()
+            .filter(|requirement| requirement.key == key)
+            .all(|requirement| requirement.operator.admits(&requirement.values, Some(value)))
     };
     kind.offerings
         .iter()

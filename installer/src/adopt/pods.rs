@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::{Map, Value, json};
-use tenon_installer_core::kubernetes::selector::selects;
+use tenon_crds::selector::selects;
 use tenon_installer_core::settings::values::{Controller, Values};
 
 use super::carried::{Carried, put};

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
 use serde::Serialize;
 use tenon_crds::quantity::Quantity;
-use tenon_installer_core::kubernetes::selector;
+use tenon_crds::selector;
 use tenon_installer_core::words::{count, some};
 
 /// Nodes of NodePools carry it.

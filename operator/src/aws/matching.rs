@@ -74,19 +74,9 @@ pub(super) fn image_fits(image: &[tenon_crds::Requirement], instance_type: &[Req
 
 /// From the API's form.
 pub(super) fn from_api(requirement: &tenon_crds::Requirement) -> Requirement {
-    let operator = match requirement.operator {
-        tenon_crds::Operator::In => Operator::In,
-        tenon_crds::Operator::NotIn => Operator::NotIn,
-        tenon_crds::Operator::Exists => Operator::Exists,
-        tenon_crds::Operator::DoesNotExist => Operator::DoesNotExist,
-        tenon_crds::Operator::Gt => Operator::Gt,
-        tenon_crds::Operator::Lt => Operator::Lt,
-        tenon_crds::Operator::Gte => Operator::Gte,
-        tenon_crds::Operator::Lte => Operator::Lte,
-    };
     Requirement {
         key: requirement.key.clone(),
-        operator,
+        operator: requirement.operator,
         values: requirement.values.clone(),
         min_values: requirement.min_values.and_then(|count| u32::try_from(count).ok()),
     }
@@ -115,22 +105,7 @@ fn find<'r>(defined: &'r [Requirement], key: &str) -> Option<&'r Requirement> {
 }
 
 fn holds(requirement: &Requirement, value: Option<&str>) -> bool {
-    let compare = |holds: fn(&i64, &i64) -> bool| {
-        let value: Option<i64> = value.and_then(|value| value.parse().ok());
-        let bound: Option<i64> = requirement.values.first().and_then(|bound| bound.parse().ok());
-        value.zip(bound).is_some_and(|(value, bound)| holds(&value, &bound))
-    };
-    let listed = value.is_some_and(|value| requirement.values.iter().any(|known| known == value));
-    match requirement.operator {
-        Operator::In => listed,
-        Operator::NotIn => !listed,
-        Operator::Exists => value.is_some(),
-        Operator::DoesNotExist => value.is_none(),
-        Operator::Gt => compare(i64::gt),
-        Operator::Lt => compare(i64::lt),
-        Operator::Gte => compare(i64::ge),
-        Operator::Lte => compare(i64::le),
-    }
+    requirement.operator.admits(&requirement.values, value)
 }
 
 #[cfg(test)]

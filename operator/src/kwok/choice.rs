@@ -1,6 +1,6 @@
 //! Which offering a pretended launch gets: the cheapest that the claim allows.
 
-use tenon_crds::{NodeClaim, Operator, Requirement, labels};
+use tenon_crds::{NodeClaim, Requirement, labels};
 use tenon_planner::snapshot::{Catalog, InstanceType, Offering};
 
 /// The cheapest available offering among the claim's instance types that meets its requirements.
@@ -47,26 +47,16 @@ fn single(values: &[String]) -> Option<&str> {
 
 /// Whether all requirements on `key` allow this value (`None`: the label is absent).
 fn allows(requirements: &[Requirement], key: &str, value: Option<&str>) -> bool {
-    requirements.iter().filter(|requirement| requirement.key == key).all(|requirement| {
-        let number = || value.and_then(|value| value.parse::<i64>().ok());
-        let bound = || requirement.values.first().and_then(|bound| bound.parse::<i64>().ok());
-        let compare = |holds: fn(i64, i64) -> bool| matches!((number(), bound()), (Some(n), Some(b)) if holds(n, b));
-        match requirement.operator {
-            Operator::In => value.is_some_and(|value| requirement.values.iter().any(|allowed| allowed == value)),
-            Operator::NotIn => value.is_none_or(|value| requirement.values.iter().all(|denied| denied != value)),
-            Operator::Exists => value.is_some(),
-            Operator::DoesNotExist => value.is_none(),
-            Operator::Gt => compare(|n, b| n > b),
-            Operator::Lt => compare(|n, b| n < b),
-            Operator::Gte => compare(|n, b| n >= b),
-            Operator::Lte => compare(|n, b| n <= b),
-        }
-    })
+    requirements
+        .iter()
+        .filter(|requirement| requirement.key == key)
+        .all(|requirement| requirement.operator.admits(&requirement.values, value))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tenon_crds::Operator;
 
     fn claim(requirements: &[(&str, Operator, &[&str])]) -> NodeClaim {
         let mut claim = NodeClaim::new("c", tenon_crds::NodeClaimSpec::default());

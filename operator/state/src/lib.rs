@@ -20,7 +20,6 @@ pub mod pod;
 pub mod probe;
 pub mod resources;
 pub mod scheduler;
-pub mod selector;
 pub mod shape;
 mod shared;
 pub mod snapshot;

@@ -173,15 +173,7 @@ pub fn conjunction(term: &NodeSelectorTerm, rules: &LabelRules) -> Vec<Requireme
 
 /// `None` for an operator that Kubernetes does not know.
 fn requirement(expression: &NodeSelectorRequirement, rules: &LabelRules) -> Option<Requirement> {
-    let operator = match expression.operator.as_str() {
-        "In" => Operator::In,
-        "NotIn" => Operator::NotIn,
-        "Exists" => Operator::Exists,
-        "DoesNotExist" => Operator::DoesNotExist,
-        "Gt" => Operator::Gt,
-        "Lt" => Operator::Lt,
-        _ => return None,
-    };
+    let operator = Operator::of_node_selector(&expression.operator)?;
     let mut values = expression.values.clone().unwrap_or_default();
     values.sort();
     values.dedup();

@@ -16,14 +16,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use tenon_crds::NodePool;
+use tenon_crds::{NodePool, selector};
 use tenon_planner::snapshot as plan;
 use tenon_planner::snapshot::{NodeClassRef, NodeId};
 
 use crate::change::ObjectKey;
 use crate::cluster::Cluster;
 use crate::pod::{Owner, Pod};
-use crate::{selector, volumes, wire};
+use crate::{volumes, wire};
 use claims::Claims;
 pub use machines::is_ephemeral;
 pub use requirement::requirements;

@@ -1,6 +1,7 @@
 //! Requirements on labels, as the API writes them.
 
 use serde::{Deserialize, Serialize};
+pub use tenon_crds::Operator;
 
 /// `key operator values` with Karpenter's operators.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -17,25 +18,4 @@ pub struct Requirement {
     /// `minValues`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_values: Option<u32>,
-}
-
-/// Operators of a [`Requirement`]. Comparisons are over integers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Operator {
-    /// The label exists and has one of the values.
-    In,
-    /// The label is absent or has none of the values.
-    NotIn,
-    /// The label exists.
-    Exists,
-    /// The label is absent.
-    DoesNotExist,
-    /// Greater than the value.
-    Gt,
-    /// Less than the value.
-    Lt,
-    /// Greater than or equal to the value.
-    Gte,
-    /// Less than or equal to the value.
-    Lte,
 }

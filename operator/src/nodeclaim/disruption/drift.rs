@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tenon_crds::conditions::nodeclaim::LAUNCHED;
 use tenon_crds::labels::{self, LabelRules};
-use tenon_crds::{NodeClaim, NodePool, Operator, Requirement};
+use tenon_crds::{NodeClaim, NodePool, Requirement};
 use tenon_planner::snapshot as plan;
 
 use crate::state::cluster::{annotation, is_true, label};
@@ -54,22 +54,8 @@ fn satisfies(
     requirement: &Requirement,
     rules: &LabelRules,
 ) -> bool {
-    let value = labels.get(rules.normalize(&requirement.key));
-    let compare = |holds: fn(&i64, &i64) -> bool| {
-        let bound = requirement.values.first().and_then(|text| text.parse::<i64>().ok());
-        let value = value.and_then(|text| text.parse::<i64>().ok());
-        value.zip(bound).is_some_and(|(value, bound)| holds(&value, &bound))
-    };
-    match requirement.operator {
-        Operator::In => value.is_some_and(|value| requirement.values.contains(value)),
-        Operator::NotIn => value.is_none_or(|value| !requirement.values.contains(value)),
-        Operator::Exists => value.is_some(),
-        Operator::DoesNotExist => value.is_none(),
-        Operator::Gt => compare(i64::gt),
-        Operator::Lt => compare(i64::lt),
-        Operator::Gte => compare(i64::ge),
-        Operator::Lte => compare(i64::le),
-    }
+    let value = labels.get(rules.normalize(&requirement.key)).map(String::as_str);
+    requirement.operator.admits(&requirement.values, value)
 }
 
 /// Whether to look the machine up in the catalog: it is an hour old, and was not found there in the

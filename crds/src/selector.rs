@@ -1,8 +1,10 @@
-//! Label selectors.
+//! Label selectors of Kubernetes, as on PodDisruptionBudgets and in affinity.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
+use crate::Operator;
 
 /// Whether the selector selects an object with these labels. An empty selector selects everything;
 /// an operator that Kubernetes does not know, nothing.
@@ -11,15 +13,11 @@ pub fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> b
     let expressions = selector.match_expressions.iter().flatten();
     pairs.into_iter().all(|(key, value)| labels.get(key) == Some(value))
         && expressions.into_iter().all(|expression| {
-            let value = labels.get(&expression.key);
-            let among =
-                |value: &String| expression.values.iter().flatten().any(|other| other == value);
-            match expression.operator.as_str() {
-                "In" => value.is_some_and(among),
-                "NotIn" => !value.is_some_and(among),
-                "Exists" => value.is_some(),
-                "DoesNotExist" => value.is_none(),
-                _ => false,
+            let value = labels.get(&expression.key).map(String::as_str);
+            let values = expression.values.as_deref().unwrap_or_default();
+            match expression.operator.parse() {
+                Ok(Operator::Gt | Operator::Lt | Operator::Gte | Operator::Lte) | Err(_) => false,
+                Ok(operator) => operator.admits(values, value),
             }
         })
 }
@@ -32,7 +30,7 @@ mod tests {
     #[test]
     fn selectors_follow_kubernetes() {
         let labels: BTreeMap<_, _> =
-            [("app", "web"), ("tier", "front")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+            [("app", "web"), ("tier", "2")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
         for (selector, expected) in [
             (json!({}), true),
             (json!({"matchLabels": {"app": "web"}}), true),
@@ -52,6 +50,10 @@ mod tests {
             (json!({"matchExpressions": [{"key": "tier", "operator": "Exists"}]}), true),
             (json!({"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}), false),
             (json!({"matchExpressions": [{"key": "tier", "operator": "Near"}]}), false),
+            (
+                json!({"matchExpressions": [{"key": "tier", "operator": "Gt", "values": ["1"]}]}),
+                false,
+            ),
         ] {
             let parsed: LabelSelector = serde_json::from_value(selector.clone()).unwrap();
             assert_eq!(selects(&parsed, &labels), expected, "{selector}");
