@@ -25,7 +25,7 @@ use crate::state::change::Touched;
 use crate::state::cluster::{Cluster, annotation, is_true, name};
 use crate::text::chain;
 use crate::work::{Action, WorkQueue};
-use crate::write::WriteError;
+use crate::write::{Precondition, WriteError};
 
 /// NodeClasses say themselves when they change; this is for a provider that forgets to.
 const POLL: Duration = Duration::from_secs(30);
@@ -123,7 +123,7 @@ async fn reconcile<P: CloudProvider>(
         if let Some(generation) = status.node_class_observed_generation {
             body["nodeClassObservedGeneration"] = json!(generation);
         }
-        operator.write.patch_pool_status(&pool, body, true).await?;
+        operator.write.patch_pool_status(&pool, body, Precondition::Unchanged).await?;
     }
     let (event, again) = news(&before, &after, operator.now());
     if let Some(event) = event {
@@ -186,7 +186,7 @@ async fn write_hash<P: CloudProvider>(
                 annotations[labels::NODEPOOL_HASH] = json!(hash);
             }
             let body = json!({"metadata": {"annotations": annotations}});
-            match operator.write.patch_claim(&claim, body, false).await {
+            match operator.write.patch_claim(&claim, body, Precondition::SameUid).await {
                 Ok(_) => {}
                 Err(error) if error.is_not_found() => {}
                 Err(error) => return Err(error),

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use tenon_crds::{CapacityBuffer, CapacityBufferStatus, NodeClaim, NodeOverlay, NodePool};
 use tenon_state::guarded::Guarded;
 
+use self::Precondition::{SameUid, Unchanged};
 pub(crate) use self::error::WriteError;
 use self::error::error;
 use crate::state::State;
@@ -33,6 +34,22 @@ use crate::work::Failure as _;
 
 /// Field manager of all writes but one.
 const MANAGER: &str = "tenon";
+
+/// What has to hold of the stored object for a patch to be accepted; otherwise it is a conflict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precondition {
+    /// It is the object that was read, not one that was created later with the same name.
+    SameUid,
+    /// Nothing has changed it since it was read, either.
+    Unchanged,
+}
+
+/// The endpoint that a patch is sent to.
+#[derive(Clone, Copy)]
+enum Endpoint {
+    Object,
+    Status,
+}
 
 /// A kind without namespaces that the state does not hold.
 pub trait Unwatched:
@@ -92,15 +109,14 @@ impl Writer {
         Ok(true)
     }
 
-    /// Patches a NodeClaim's metadata or spec; `body` is merged. `locked` refuses when it has
-    /// changed since `claim` was read.
+    /// Patches a NodeClaim's metadata or spec; `body` is merged.
     pub async fn patch_claim(
         &self,
         claim: &NodeClaim,
         body: Value,
-        locked: bool,
+        precondition: Precondition,
     ) -> Result<NodeClaim, WriteError> {
-        self.patch(self.all(), "patching", claim, body, locked, false).await
+        self.patch(self.all(), "patching", claim, body, precondition, Endpoint::Object).await
     }
 
     /// Merges annotations into a NodeClaim of which only its metadata is at hand, because the rest
@@ -112,7 +128,7 @@ impl Writer {
     ) -> Result<(), WriteError> {
         let body = json!({ "metadata": { "annotations": annotations } });
         let api: Api<Guarded<NodeClaim>> = self.all();
-        match send(api, "annotating", metadata, body, false, false).await {
+        match send(api, "annotating", metadata, body, SameUid, Endpoint::Object).await {
             Ok(written) => {
                 if let Ok(claim) = written.into_result() {
                     self.state.apply(Change::Written(claim.into_object())).await;
@@ -135,8 +151,8 @@ impl Writer {
             "patching the status of",
             claim,
             json!({ "status": claim.status }),
-            true,
-            true,
+            Unchanged,
+            Endpoint::Status,
         )
         .await
     }
@@ -166,7 +182,9 @@ impl Writer {
     /// Takes the finalizer off a NodeClaim, so that it goes.
     pub async fn release_claim(&self, claim: &NodeClaim) -> Result<(), WriteError> {
         let body = json!({"metadata": {"finalizers": without_ours(&claim.metadata)}});
-        match send::<NodeClaim>(self.all(), "releasing", &claim.metadata, body, true, false).await {
+        let (api, metadata) = (self.all(), &claim.metadata);
+        match send::<NodeClaim>(api, "releasing", metadata, body, Unchanged, Endpoint::Object).await
+        {
             Ok(left) if left.metadata.finalizers.as_ref().is_none_or(Vec::is_empty) => {
                 self.claim_is_gone(&claim.metadata).await;
             }
@@ -179,19 +197,19 @@ impl Writer {
 
     /// Patches a NodePool; `body` is merged.
     pub async fn patch_pool(&self, pool: &NodePool, body: Value) -> Result<NodePool, WriteError> {
-        self.patch(self.all(), "patching", pool, body, false, false).await
+        self.patch(self.all(), "patching", pool, body, SameUid, Endpoint::Object).await
     }
 
-    /// Patches a NodePool's status with the fields of `status`. `locked` refuses when it has
-    /// changed since `pool` was read.
+    /// Patches a NodePool's status with the fields of `status`.
     pub async fn patch_pool_status(
         &self,
         pool: &NodePool,
         status: Value,
-        locked: bool,
+        precondition: Precondition,
     ) -> Result<NodePool, WriteError> {
         let body = json!({ "status": status });
-        self.patch(self.all(), "patching the status of", pool, body, locked, true).await
+        let verb = "patching the status of";
+        self.patch(self.all(), verb, pool, body, precondition, Endpoint::Status).await
     }
 
     /// Patches a NodeOverlay's status; `status` is merged, and refused when the overlay has changed
@@ -202,7 +220,8 @@ impl Writer {
         status: Value,
     ) -> Result<NodeOverlay, WriteError> {
         let body = json!({ "status": status });
-        self.patch(self.all(), "patching the status of", overlay, body, true, true).await
+        let verb = "patching the status of";
+        self.patch(self.all(), verb, overlay, body, Unchanged, Endpoint::Status).await
     }
 
     /// Writes a CapacityBuffer's status, unless the buffer has changed since it was read.
@@ -223,7 +242,8 @@ impl Writer {
         });
         let namespace = buffer.metadata.namespace.as_deref().unwrap_or_default();
         let api = Api::namespaced(self.client.clone(), namespace);
-        self.patch(api, "patching the status of", buffer, body, true, true).await
+        let verb = "patching the status of";
+        self.patch(api, verb, buffer, body, Unchanged, Endpoint::Status).await
     }
 
     /// Patches a Node; `body` is merged, and refused as a conflict when the lists that it replaces
@@ -259,13 +279,13 @@ impl Writer {
     /// nobody else's, so that it is not refused when the Node has changed meanwhile.
     pub async fn label_node(&self, node: &Node, labels: Value) -> Result<Node, WriteError> {
         let body = json!({ "metadata": { "labels": labels } });
-        self.patch(self.all(), "labelling", node, body, false, false).await
+        self.patch(self.all(), "labelling", node, body, SameUid, Endpoint::Object).await
     }
 
     /// Patches a NodeClass, a kind that the state does not hold: its provider has to take in the
     /// answer. `body` is merged, and refused when the NodeClass has changed since it was read.
     pub async fn patch_class<K: Unwatched>(&self, class: &K, body: Value) -> Result<K, WriteError> {
-        send(self.all(), "patching", class.meta(), body, true, false).await
+        send(self.all(), "patching", class.meta(), body, Unchanged, Endpoint::Object).await
     }
 
     /// The same with the fields of its status.
@@ -275,7 +295,8 @@ impl Writer {
         status: Value,
     ) -> Result<K, WriteError> {
         let body = json!({ "status": status });
-        send(self.all(), "patching the status of", class.meta(), body, true, true).await
+        let verb = "patching the status of";
+        send(self.all(), verb, class.meta(), body, Unchanged, Endpoint::Status).await
     }
 
     /// Takes the finalizer off a Node, so that it goes.
@@ -403,10 +424,10 @@ impl Writer {
         verb: &'static str,
         object: &K,
         body: Value,
-        locked: bool,
-        status: bool,
+        precondition: Precondition,
+        endpoint: Endpoint,
     ) -> Result<K, WriteError> {
-        let patched = send(api, verb, object.meta(), body, locked, status).await;
+        let patched = send(api, verb, object.meta(), body, precondition, endpoint).await;
         match patched {
             Ok(patched) => {
                 self.state.apply(Change::Written(patched.clone().into_object())).await;
@@ -422,33 +443,31 @@ impl Writer {
     }
 }
 
-/// Merges `body` into an object, or into its `status`. `locked` refuses when it has changed since
-/// its `metadata` was read.
+/// Merges `body` into an object or its status.
 async fn send<K>(
     api: Api<K>,
     verb: &'static str,
     metadata: &ObjectMeta,
     mut body: Value,
-    locked: bool,
-    status: bool,
+    precondition: Precondition,
+    endpoint: Endpoint,
 ) -> Result<K, WriteError>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
 {
-    // The uid is a precondition too: an object that was made again under the same name is another
-    // one.
-    let mut precondition = json!({ "uid": metadata.uid });
-    if locked {
-        precondition["resourceVersion"] = json!(metadata.resource_version);
-    }
-    json_patch::merge(&mut body, &json!({ "metadata": precondition }));
+    let required = match precondition {
+        SameUid => json!({ "uid": metadata.uid }),
+        Unchanged => {
+            json!({ "uid": metadata.uid, "resourceVersion": metadata.resource_version })
+        }
+    };
+    json_patch::merge(&mut body, &json!({ "metadata": required }));
     let name = name(metadata);
     let params = by(MANAGER);
     let patch = Patch::Merge(body);
-    let answer = if status {
-        api.patch_status(&name, &params, &patch).await
-    } else {
-        api.patch(&name, &params, &patch).await
+    let answer = match endpoint {
+        Endpoint::Object => api.patch(&name, &params, &patch).await,
+        Endpoint::Status => api.patch_status(&name, &params, &patch).await,
     };
     let shown = metadata.namespace.as_ref().map(|namespace| format!("{namespace}/{name}"));
     answer.map_err(|source| error(verb, &K::kind(&()), &shown.unwrap_or(name), source))

@@ -9,7 +9,7 @@ use crate::claims::{capacity_type_of, pool_of, termination_mode};
 use crate::cloud_provider::CloudProvider;
 use crate::operator::Operator;
 use crate::state::cluster::{annotation, name};
-use crate::write::WriteError;
+use crate::write::{Precondition, WriteError};
 
 /// Deletes a NodeClaim for a reason that no user asked for, and counts it.
 pub(crate) async fn give_up<P: CloudProvider>(
@@ -49,7 +49,7 @@ pub(crate) async fn bound_drain<P: CloudProvider>(
     let set = annotation(claim, labels::TERMINATION_TIMESTAMP);
     let Some(text) = tightened(set, bound, operator.now()) else { return Ok(true) };
     let body = json!({"metadata": {"annotations": {labels::TERMINATION_TIMESTAMP: text}}});
-    match operator.write.patch_claim(claim, body, true).await {
+    match operator.write.patch_claim(claim, body, Precondition::Unchanged).await {
         Ok(_) => Ok(true),
         Err(error) if error.is_not_found() => Ok(false),
         Err(error) => Err(error),

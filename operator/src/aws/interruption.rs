@@ -25,7 +25,7 @@ use crate::liveness;
 use crate::logging::log_failure;
 use crate::state::cluster::{annotation, label};
 use crate::text::chain;
-use crate::write::{WriteError, Writer};
+use crate::write::{Precondition, WriteError, Writer};
 
 pub mod message;
 pub(crate) mod status;
@@ -263,7 +263,7 @@ async fn end_now(
     let body = serde_json::json!({
         "metadata": { "annotations": { labels::TERMINATION_TIMESTAMP: deadline } },
     });
-    match write.patch_claim(claim, body, false).await {
+    match write.patch_claim(claim, body, Precondition::SameUid).await {
         Ok(_) => Ok(true),
         Err(error) if error.is_not_found() => Ok(false),
         Err(error) => Err(error),

@@ -18,7 +18,7 @@ use crate::controller::Periodic;
 use crate::state::cluster::label;
 use crate::text::chain;
 use crate::work::{Concern, Failure as _, log_concern};
-use crate::write::{WriteError, Writer};
+use crate::write::{Precondition, WriteError, Writer};
 
 const EVERY: Duration = Duration::from_secs(60);
 
@@ -126,7 +126,7 @@ async fn demote(claim: &NodeClaim, write: &Writer) -> Result<(), WriteError> {
         gone_is_fine(write.label_node(&node, demoted()).await)?;
     }
     let body = json!({ "metadata": { "labels": demoted() } });
-    gone_is_fine(write.patch_claim(claim, body, false).await)
+    gone_is_fine(write.patch_claim(claim, body, Precondition::SameUid).await)
 }
 
 /// The labels of a machine that has left its reservation.

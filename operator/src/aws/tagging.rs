@@ -14,7 +14,7 @@ use crate::state::State;
 use crate::state::change::Touched;
 use crate::state::cluster::{Cluster, name};
 use crate::work::{Action, Backoff, Concern, Failure};
-use crate::write::WriteError;
+use crate::write::{Precondition, WriteError};
 
 /// CreateTags is throttled per account: one instance a second.
 const PACE: Duration = Duration::from_secs(1);
@@ -93,7 +93,7 @@ impl Reconciler for Tagging {
         let patch = serde_json::json!({
             "metadata": { "annotations": { keys::TAGGED: "true", keys::CLUSTER_NAME_TAGGED: "true" } },
         });
-        match write.patch_claim(&claim, patch, false).await {
+        match write.patch_claim(&claim, patch, Precondition::SameUid).await {
             Err(error) if !error.is_not_found() => Err(error.into()),
             _ => Ok(Action::Wait),
         }

@@ -18,7 +18,7 @@ use crate::operator::Operator;
 use crate::state::change::Change;
 use crate::state::cluster::is_true;
 use crate::work::{Failure as _, log_concern};
-use crate::write::WriteError;
+use crate::write::{Precondition, WriteError};
 
 /// Requests the reboots of a command; answers whether one was. What failed is logged, and decided
 /// on anew by the next pass.
@@ -69,7 +69,7 @@ async fn commit<P: CloudProvider>(
         labels::REBOOT_PRE_BOOT_ID: Value::Null,
     });
     let body = json!({"metadata": {"annotations": annotations}});
-    let mut claim = operator.write.patch_claim(&claim, body, true).await?;
+    let mut claim = operator.write.patch_claim(&claim, body, Precondition::Unchanged).await?;
     let now = operator.now();
     set_reason(&mut claim, "Unhealthy", now);
     let message = format!("rebooting for {}/{}", repair.condition, repair.reason);

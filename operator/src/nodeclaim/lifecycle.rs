@@ -34,7 +34,7 @@ use crate::state::change::Touched;
 use crate::state::cluster::{Cluster, is_true, name};
 use crate::watch::wire::Node;
 use crate::work::{Action, Concern, Failure};
-use crate::write::WriteError;
+use crate::write::{Precondition, WriteError};
 
 /// A step of a NodeClaim's life that failed; it is tried again.
 #[derive(Debug, thiserror::Error)]
@@ -242,7 +242,7 @@ async fn hold<P: CloudProvider>(
         finalizers.push(labels::TERMINATION_FINALIZER.to_owned());
     }
     let body = json!({"metadata": {"finalizers": finalizers, "labels": {key: value}}});
-    operator.write.patch_claim(&claim, body, true).await
+    operator.write.patch_claim(&claim, body, Precondition::Unchanged).await
 }
 
 /// Says that all pods of a NodeClaim will be gone by then.

@@ -33,7 +33,7 @@ use crate::state::change::Touched;
 use crate::state::cluster::{Cluster, annotation, is_true, name};
 use crate::watch::wire::Node;
 use crate::work::{Action, Backoff, Failure};
-use crate::write::WriteError;
+use crate::write::{Precondition, WriteError};
 
 /// Machines that are worked on at once.
 const WORKERS: usize = 10;
@@ -228,7 +228,7 @@ async fn issue<P: CloudProvider>(
     let uid = claim.metadata.uid.clone().unwrap_or_default();
     if annotation(claim, labels::REBOOT_PRE_BOOT_ID) != Some(boot) {
         let body = json!({"metadata": {"annotations": {labels::REBOOT_PRE_BOOT_ID: boot}}});
-        operator.write.patch_claim(claim, body, true).await?;
+        operator.write.patch_claim(claim, body, Precondition::Unchanged).await?;
     }
     let since = *asking.lock().entry(uid.clone()).or_insert_with(|| operator.now());
     let failed = match operator.cloud.reboot(claim, &reboot.operation(&uid, boot)).await {
@@ -299,7 +299,7 @@ async fn succeed<P: CloudProvider>(
         unfence(operator, node).await?;
     }
     let body = json!({"metadata": {"annotations": {labels::REBOOT_PRE_BOOT_ID: Value::Null}}});
-    let mut claim = operator.write.patch_claim(claim, body, true).await?;
+    let mut claim = operator.write.patch_claim(claim, body, Precondition::Unchanged).await?;
     let now = operator.now();
     let message = "node rebooted and rejoined the cluster";
     conditions(&mut claim, now).set_false(REBOOTING, "RebootSucceeded", message);

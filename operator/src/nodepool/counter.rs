@@ -14,6 +14,7 @@ use crate::planning;
 use crate::state::cluster::{Cluster, name};
 use crate::state::resources;
 use crate::tasks::isolated;
+use crate::write::Precondition;
 
 /// How often they are counted.
 const PERIOD: Duration = Duration::from_secs(5);
@@ -39,7 +40,9 @@ async fn pass<P: CloudProvider>(operator: &Operator<P>) {
     };
     for (pool, resources, nodes) in outdated {
         let body = json!({"resources": resources, "nodes": nodes});
-        if let Err(error) = operator.write.patch_pool_status(&pool, body, false).await {
+        if let Err(error) =
+            operator.write.patch_pool_status(&pool, body, Precondition::SameUid).await
+        {
             tracing::debug!(error = %crate::text::chain(&error), "failed to count nodes");
         }
     }

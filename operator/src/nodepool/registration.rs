@@ -15,7 +15,7 @@ use tenon_crds::{ConditionStatus, NodeClaim};
 use crate::claims::pool_of;
 use crate::cloud_provider::CloudProvider;
 use crate::operator::Operator;
-use crate::write::WriteError;
+use crate::write::{Precondition, WriteError};
 
 /// So many outcomes are remembered.
 const WINDOW: usize = 4;
@@ -104,7 +104,7 @@ impl Health {
         if after.status != pool.status {
             let conditions = after.status.map(|status| status.conditions).unwrap_or_default();
             let body = json!({ "conditions": conditions });
-            operator.write.patch_pool_status(&pool, body, true).await?;
+            operator.write.patch_pool_status(&pool, body, Precondition::Unchanged).await?;
         }
         Ok(())
     }

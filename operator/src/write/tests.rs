@@ -32,7 +32,7 @@ async fn what_is_written_is_in_the_state_when_the_write_returns() {
     let name = name(&created.metadata);
     assert!(bench.state.read().claim(&name).is_some());
 
-    let mut patched = bench.write.patch_claim(&created, labelled("b"), true).await.unwrap();
+    let mut patched = bench.write.patch_claim(&created, labelled("b"), Unchanged).await.unwrap();
     let label = |claim: &NodeClaim| claim.metadata.labels.as_ref()?.get("example.com/a").cloned();
     assert_eq!(label(bench.state.read().claim(&name).unwrap()).as_deref(), Some("b"));
 
@@ -63,7 +63,7 @@ async fn an_object_that_was_made_again_under_its_name_is_left_alone() {
     let (bench, claim) = made_again().await;
     let before = bench.api.get::<NodeClaim>("a");
     assert!(!bench.write.delete_claim(&claim).await.unwrap());
-    let patched = bench.write.patch_claim(&claim, labelled("b"), false).await.unwrap_err();
+    let patched = bench.write.patch_claim(&claim, labelled("b"), SameUid).await.unwrap_err();
     assert!(patched.is_not_found(), "{patched:?}");
     let annotations = BTreeMap::from([("example.com/a", "b")]);
     let annotated = bench.write.annotate_claim(&claim.metadata, &annotations).await.unwrap_err();
@@ -86,7 +86,7 @@ async fn a_nodeclaim_that_the_api_server_does_not_have_leaves_the_state() {
     let writes: [Write; 4] = [
         |write, claim| Box::pin(async { drop(write.delete_claim(claim).await) }),
         |write, claim| Box::pin(async { drop(write.release_claim(claim).await) }),
-        |write, claim| Box::pin(async { drop(write.patch_claim(claim, json!({}), false).await) }),
+        |write, claim| Box::pin(async { drop(write.patch_claim(claim, json!({}), SameUid).await) }),
         |write, claim| {
             Box::pin(async {
                 drop(write.annotate_claim(&claim.metadata, &BTreeMap::new()).await);
@@ -104,9 +104,9 @@ async fn a_nodeclaim_that_the_api_server_does_not_have_leaves_the_state() {
 #[tokio::test(start_paused = true)]
 async fn lists_are_written_only_into_the_version_that_they_were_computed_from() {
     let (bench, claim) = known().await;
-    bench.write.patch_claim(&claim, labelled("b"), false).await.unwrap();
+    bench.write.patch_claim(&claim, labelled("b"), SameUid).await.unwrap();
     let finalizers = json!({ "metadata": { "finalizers": [] } });
-    let locked = bench.write.patch_claim(&claim, finalizers, true).await.unwrap_err();
+    let locked = bench.write.patch_claim(&claim, finalizers, Unchanged).await.unwrap_err();
     assert!(locked.is_conflict(), "{locked:?}");
     let released = bench.write.release_claim(&claim).await.unwrap_err();
     assert!(released.is_conflict(), "{released:?}");

@@ -20,6 +20,7 @@ use crate::operator::Operator;
 use crate::state::cluster::{annotation, is_true, label, name};
 use crate::watch::wire::Node;
 use crate::work::Action;
+use crate::write::Precondition;
 
 /// How often the provider is asked whether the machine is gone.
 const POLL: Duration = Duration::from_secs(5);
@@ -109,7 +110,7 @@ async fn set_deadline<P: CloudProvider>(
     let by = deleted.0.checked_add(period.as_signed()).unwrap_or(jiff::Timestamp::MAX);
     let text = Timestamp(by).to_string();
     let body = json!({"metadata": {"annotations": {labels::TERMINATION_TIMESTAMP: text}}});
-    let claim = operator.write.patch_claim(&claim, body, true).await?;
+    let claim = operator.write.patch_claim(&claim, body, Precondition::Unchanged).await?;
     operator.context.recorder.publish(expiring(&claim, by));
     Ok(claim)
 }

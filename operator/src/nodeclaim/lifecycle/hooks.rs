@@ -9,7 +9,7 @@ use tenon_crds::NodeClaim;
 
 use crate::cloud_provider::{CloudError, CloudProvider, HookProgress};
 use crate::operator::Operator;
-use crate::write::WriteError;
+use crate::write::{Precondition, WriteError};
 
 /// How far the hooks of a NodeClaim are.
 #[derive(Debug, Default)]
@@ -55,7 +55,7 @@ pub(super) async fn run<P: CloudProvider>(
     if !learnt.is_empty() {
         let body = json!({"metadata": {"labels": learnt}});
         let status = claim.status.take();
-        *claim = operator.write.patch_claim(claim, body, false).await?;
+        *claim = operator.write.patch_claim(claim, body, Precondition::SameUid).await?;
         claim.status = status;
     }
     Ok(hooks)

@@ -21,6 +21,7 @@ use crate::state::cluster::name;
 use crate::state::resources;
 use crate::text::chain;
 use crate::text::truncate;
+use crate::write::Precondition;
 
 /// Longest message in a condition or an event.
 const MESSAGE: usize = 1024;
@@ -73,7 +74,7 @@ pub(super) async fn ensure<P: CloudProvider>(
                 json!({"metadata": {"labels": merged.labels, "annotations": merged.annotations}});
             // What the status says, and what comes in the same pass, is computed from the newest
             // version.
-            *claim = operator.write.patch_claim(claim, body, false).await?;
+            *claim = operator.write.patch_claim(claim, body, Precondition::SameUid).await?;
             record(claim, &launched, operator.now());
             Ok(Outcome::Launched(Box::new(launched)))
         }

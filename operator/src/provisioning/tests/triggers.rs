@@ -6,6 +6,7 @@ use tokio::time::{Instant, timeout};
 
 use super::super::*;
 use crate::testing::bench::{Bench, node, nodeclaim};
+use crate::write::Precondition;
 
 const LONG: Duration = Duration::from_mins(1);
 
@@ -20,14 +21,14 @@ async fn a_nodeclaim_that_begins_to_go_is_planned_for_at_once_and_only_then() {
     let bench = Bench::new().await;
     let claim: NodeClaim = bench.seen(nodeclaim("a")).await;
     let batcher = listening(&bench);
-    bench.write.patch_claim(&claim, json!({}), false).await.unwrap();
+    bench.write.patch_claim(&claim, json!({}), Precondition::SameUid).await.unwrap();
     assert!(timeout(LONG, batcher.wait(|| false)).await.is_err(), "nothing goes");
     let began = Instant::now();
     bench.write.delete_claim(&claim).await.unwrap();
     batcher.hurry();
     batcher.wait(|| false).await;
     assert!(began.elapsed() < Duration::from_millis(200), "{:?}", began.elapsed());
-    bench.write.patch_claim(&claim, json!({}), false).await.unwrap();
+    bench.write.patch_claim(&claim, json!({}), Precondition::SameUid).await.unwrap();
     assert!(timeout(LONG, batcher.wait(|| false)).await.is_err(), "that it goes is no news");
     let deleted = bench.state.read().claim("a").cloned().unwrap();
     bench.write.release_claim(&deleted).await.unwrap();
