@@ -10,7 +10,7 @@ pub const GROUP: &str = "karpenter.sh";
 
 /// Name of the NodePool of a node.
 pub const NODEPOOL: &str = "karpenter.sh/nodepool";
-/// Capacity type of a node: [`SPOT`], [`ON_DEMAND`] or [`RESERVED`].
+/// Capacity type of a node: [`SPOT`], [`ON_DEMAND`] or `reserved`.
 pub const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
 /// `true` on a node that is initialised.
 pub const INITIALIZED: &str = "karpenter.sh/initialized";
@@ -40,7 +40,7 @@ pub const SPOT: &str = "spot";
 /// Capacity type: on demand.
 pub const ON_DEMAND: &str = "on-demand";
 /// Capacity type: out of a capacity reservation.
-pub const RESERVED: &str = "reserved";
+pub(crate) const RESERVED: &str = "reserved";
 /// Architecture x86-64.
 pub const ARCH_AMD64: &str = "amd64";
 /// Architecture 64-bit Arm.
@@ -64,9 +64,10 @@ pub const TERMINATION_TIMESTAMP: &str = "karpenter.sh/nodeclaim-termination-time
 pub const MIN_VALUES_RELAXED: &str = "karpenter.sh/nodeclaim-min-values-relaxed";
 /// DRA drivers that the pods of a NodeClaim need, sorted, separated by commas.
 pub const REQUESTED_DRA_DRIVERS: &str = "karpenter.sh/requested-dra-drivers";
-/// `true` where a NodeOverlay changed the price.
+/// Annotation of a NodeClaim: `true` if a NodeOverlay set the price of one of its instance types.
 pub const PRICE_OVERLAY_APPLIED: &str = "karpenter.sh/price-overlay-applied";
-/// `true` where a NodeOverlay changed the capacity.
+/// Annotation of a NodeClaim: `true` if a NodeOverlay changed the capacity of one of its instance
+/// types.
 pub const CAPACITY_OVERLAY_APPLIED: &str = "karpenter.sh/capacity-overlay-applied";
 /// Boot ID of a node before its reboot, on the NodeClaim.
 pub const REBOOT_PRE_BOOT_ID: &str = "karpenter.sh/reboot-pre-boot-id";
@@ -175,10 +176,10 @@ pub mod aws {
     /// ID of the availability zone.
     pub const ZONE_ID: &str = "topology.k8s.aws/zone-id";
     /// The zone as the EBS CSI driver labels it; an alias of [`super::ZONE`].
-    pub const EBS_CSI_ZONE: &str = "topology.ebs.csi.aws.com/zone";
+    pub(crate) const EBS_CSI_ZONE: &str = "topology.ebs.csi.aws.com/zone";
 
     /// Labels of the domain `karpenter.k8s.aws` that users may require and set.
-    pub const ALLOWED: &[&str] = &[
+    pub(crate) const ALLOWED: &[&str] = &[
         INSTANCE_TENANCY,
         CAPACITY_RESERVATION_TYPE,
         CAPACITY_RESERVATION_ID,
@@ -336,7 +337,7 @@ impl LabelRules {
     }
 
     /// Why users may not set or require the label, or nothing if they may.
-    pub fn restriction(&self, key: &str) -> Option<Restriction> {
+    pub(crate) fn restriction(&self, key: &str) -> Option<Restriction> {
         if self.is_well_known(key) {
             return None;
         }

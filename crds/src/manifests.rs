@@ -62,7 +62,7 @@ pub fn ec2_node_class() -> CustomResourceDefinition {
 }
 
 /// The definition of KWOKNodeClass.
-pub fn kwok_node_class() -> CustomResourceDefinition {
+fn kwok_node_class() -> CustomResourceDefinition {
     define::<crate::KWOKNodeClass>(&[], kwoknodeclass::constrain, |_| {})
 }
 

@@ -235,7 +235,7 @@ pub fn qualified_name(text: &str) -> Result<(), Violation> {
 }
 
 /// Checks a label value: empty, or up to 63 letters, digits, `-`, `_` and `.`.
-pub fn label_value(text: &str) -> Result<(), Violation> {
+fn label_value(text: &str) -> Result<(), Violation> {
     let not = |reason| Err(Violation::NotLabelValue { text: text.to_owned(), reason });
     if text.len() > 63 {
         not("it has more than 63 characters")

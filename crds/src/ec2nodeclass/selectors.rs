@@ -114,7 +114,7 @@ pub struct Alias {
 
 impl AmiSelectorTerm {
     /// The alias, if the term has one that names a known family.
-    pub fn parsed_alias(&self) -> Option<Alias> {
+    pub(super) fn parsed_alias(&self) -> Option<Alias> {
         let (family, version) = self.alias.as_deref()?.split_once('@')?;
         let family = match family {
             "al2" => AmiFamily::Al2,

@@ -9,6 +9,8 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use tenon_crds::labels::{CAPACITY_OVERLAY_APPLIED, PRICE_OVERLAY_APPLIED};
+
 use crate::intern::Symbols;
 use crate::label;
 use crate::plan::Launch;
@@ -17,11 +19,6 @@ use crate::resources::MicroUsd;
 use crate::snapshot::{
     Catalog, CatalogId, InstanceType, NodePool, Offering, PriceChange, Snapshot,
 };
-
-/// Annotation of a NodeClaim: an overlay sets the price of one of its instance types.
-const PRICE_APPLIED: &str = "karpenter.sh/price-overlay-applied";
-/// Annotation of a NodeClaim: an overlay changes the capacity of one of its instance types.
-const CAPACITY_APPLIED: &str = "karpenter.sh/capacity-overlay-applied";
 
 /// Index of a NodePool and of one of its catalog's types.
 type Kind = (usize, usize);
@@ -41,7 +38,7 @@ impl Overlaid<'_> {
     /// Annotates a launch if overlays set its prices or capacities.
     pub(crate) fn mark(&self, launch: &mut Launch) {
         for (touched, annotation) in
-            [(&self.priced, PRICE_APPLIED), (&self.resized, CAPACITY_APPLIED)]
+            [(&self.priced, PRICE_OVERLAY_APPLIED), (&self.resized, CAPACITY_OVERLAY_APPLIED)]
         {
             let mut names = launch.instance_types.iter();
             if names.any(|name| touched.contains(&(launch.node_pool.clone(), name.clone()))) {
