@@ -3,7 +3,7 @@
 
 use kube::api::DynamicObject;
 use tenon_checks::observed::Observed;
-use tenon_checks::report::judge;
+use tenon_checks::report::{Options, judge};
 use tenon_installer_core::files::FileError;
 use tenon_installer_core::kubernetes::resources;
 use tenon_installer_core::settings::Inferred;
@@ -29,7 +29,8 @@ pub(crate) async fn run(
     args: &DoctorArgs,
     printer: &Printer,
 ) -> Result<u8, ExpectedError> {
-    let mut options = args.checks.options(args.strict, true)?;
+    let mut options =
+        Options { strict: args.strict, installed: true, ..args.checks.options()? };
     let seen = match &args.from {
         Some(file) => read(file)?,
         None if args.service_account => {
@@ -63,7 +64,7 @@ async fn look(
     args: &DoctorArgs,
     printer: &Printer,
 ) -> Result<Observed, ExpectedError> {
-    let asking = args.checks.asking(true);
+    let asking = Asking { installed: true, ..args.checks.asking() };
     let settings = args.installation.settings();
     let session = Session::open(global, &settings, source(&settings)?, Fallback::Record).await;
     if let Ok(session) = session {

@@ -160,7 +160,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// end of its own.
 async fn meanwhile(session: &Session, args: &InstallArgs, printer: Printer) {
     tokio::time::sleep(PATIENCE).await;
-    let asking = Asking { inside: false, ..args.checks.asking(true) };
+    let asking = Asking { installed: true, inside: false, ..args.checks.asking() };
     let seen = Box::pin(observe_session(session, None, asking)).await;
     let options = Options { installed: true, ..Options::default() };
     let report = judge(&seen, &options);

@@ -21,10 +21,10 @@ use crate::exit_codes::EXIT_PREFLIGHT;
 use crate::printer::Printer;
 
 impl CheckArgs {
-    /// What to check; ids that no check has are an error.
-    pub(super) fn options(&self, strict: bool, installed: bool) -> Result<Options, ExpectedError> {
+    /// What to check before an installation; ids that no check has are an error.
+    pub(super) fn options(&self) -> Result<Options, ExpectedError> {
         let skip = self.skip.iter().map(|id| id.to_uppercase()).collect::<BTreeSet<_>>();
-        let options = Options { skip, strict, installed, without_aws: false };
+        let options = Options { skip, ..Options::default() };
         let unknown = options.unknown_ids();
         if unknown.is_empty() {
             return Ok(options);
@@ -36,10 +36,10 @@ impl CheckArgs {
         Err(ExpectedError::Settings(SettingsError { problems }))
     }
 
-    /// What is looked at. `installed`: the operator at work, too.
-    pub(super) fn asking(&self, installed: bool) -> Asking {
+    /// What to read before an installation.
+    pub(super) fn asking(&self) -> Asking {
         let proxies = (self.https_proxy.clone(), self.no_proxy.clone());
-        Asking { proxies, installed, inside: self.in_cluster }
+        Asking { proxies, installed: false, inside: self.in_cluster }
     }
 }
 
@@ -49,11 +49,11 @@ pub(crate) async fn run(
     args: &PreflightArgs,
     printer: &Printer,
 ) -> Result<u8, ExpectedError> {
-    let options = args.checks.options(args.strict, false)?;
+    let options = Options { strict: args.strict, ..args.checks.options()? };
     let inferred = target::infer(&global.kubeconfig());
     let settings = resolve(source(&args.settings)?, global, &args.settings, &inferred)?;
     let look = Box::pin(Look::at(global, settings)).await?;
-    let seen = Box::pin(look.observe(args.checks.asking(false))).await;
+    let seen = Box::pin(look.observe(args.checks.asking())).await;
     Ok(show(&judge(&seen, &options), args.all, *printer))
 }
 
@@ -71,8 +71,8 @@ pub(super) async fn before_install(
     checks: &CheckArgs,
     printer: &Printer,
 ) -> Result<(), ExpectedError> {
-    let options = checks.options(false, false)?;
-    let seen: Observed = Box::pin(observe_session(session, Some(plan), checks.asking(false))).await;
+    let options = checks.options()?;
+    let seen: Observed = Box::pin(observe_session(session, Some(plan), checks.asking())).await;
     if let Some(why) = placeholder(&seen) {
         return Err(SettingsError { problems: vec![Problem::of_flag("--image", why)] }.into());
     }

@@ -327,20 +327,17 @@ mod tests {
 
     type Drawn = (Vec<Row>, Vec<usize>, Vec<f64>, [i64; 3]);
 
-    fn of_group(is_selected: bool, is_carrier: bool, is_anti: bool) -> HostGroup {
-        HostGroup { group: 7, is_selected, is_carrier, is_anti }
-    }
-
     /// Up to six kinds of pods, some of which belong to a group, and a machine.
     fn problem() -> impl Strategy<Value = Drawn> {
         let pods = (1..40_i64, 1..40_i64, 1..5_usize, 1..60_u32, 0..6_usize);
         let room = [20..100_i64, 20..100_i64, 3..12_i64];
         let drawn = (prop::collection::vec(pods, 1..7), room, any::<bool>());
         drawn.prop_map(|(pods, room, is_anti)| {
+            let both = HostGroup { group: 7, is_selected: true, is_carrier: true, is_anti };
             let group = |it| match it {
-                0 => vec![of_group(true, true, is_anti)],
-                1 => vec![of_group(true, false, is_anti)],
-                2 => vec![of_group(false, true, is_anti)],
+                0 => vec![both],
+                1 => vec![HostGroup { is_carrier: false, ..both }],
+                2 => vec![HostGroup { is_selected: false, ..both }],
                 _ => Vec::new(),
             };
             let rows = pods.iter().map(|&(cpu, memory, .., it)| row(cpu, memory, &group(it)));

@@ -100,14 +100,34 @@ pub fn deal_out(snapshot: &Snapshot, plan: &Plan, scheduler: Scheduler) -> (Snap
     (cluster.snapshot(), cluster.queue.len())
 }
 
+/// The order in which pods arrive at the machines of a plan.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Arrival {
+    /// As they come.
+    Mixed,
+    /// As many of one shape as are admitted before any of the next.
+    ByShape,
+    /// By shape, and all but one of the first shape last.
+    OneAhead,
+}
+
+impl Arrival {
+    /// Each of them for a third of the seeds.
+    fn of(seed: u64) -> Self {
+        match seed % 3 {
+            0 => Self::Mixed,
+            1 => Self::ByShape,
+            _ => Self::OneAhead,
+        }
+    }
+}
+
 /// The pods that kube-scheduler would not bind where a plan has them, each let onto its machine
-/// alone: in the best of so many orders. In a third of them pods come as they like; in a third as
-/// many of one shape as may come before any of the next; in the rest all but one of the first shape
-/// come last.
+/// alone: in the best of so many orders, which differ in their [`Arrival`].
 pub fn refused(snapshot: &Snapshot, plan: &Plan, orders: u64) -> Vec<PodRef> {
     let tries = (0..orders).map(|seed| {
         let mut cluster = Cluster::new(snapshot, Scheduler::new(seed));
-        cluster.bind(plan, seed % 3 > 0, seed % 3 > 1);
+        cluster.bind(plan, Arrival::of(seed));
         let left = cluster.queue.iter().map(|&pod| pod_ref(&snapshot.pods[pod]));
         left.collect::<Vec<_>>()
     });
@@ -258,7 +278,7 @@ impl<'a> Cluster<'a> {
 
     /// Binds pods where a plan has them, as long as any may be; keeps those that it places nowhere
     /// out of the queue.
-    fn bind(&mut self, plan: &Plan, by_shape: bool, one_ahead: bool) {
+    fn bind(&mut self, plan: &Plan, arrival: Arrival) {
         let first = self.machines.len();
         self.launch(plan);
         let mut places: BTreeMap<&PodRef, usize> = BTreeMap::new();
@@ -272,11 +292,13 @@ impl<'a> Cluster<'a> {
         let place = |pod: &usize| places.get(&pod_ref(&self.before.pods[*pod])).copied();
         let mut queue: Vec<(usize, usize)> =
             self.queue.iter().filter_map(|pod| Some((*pod, place(pod)?))).collect();
-        if by_shape {
+        if arrival != Arrival::Mixed {
             let turns: Vec<u32> = self.before.shapes.iter().map(|_| self.draw.number()).collect();
             queue.sort_by_key(|&(pod, _)| turns[self.before.pods[pod].shape.0 as usize]);
         }
-        if one_ahead && let Some(&first) = queue.first() {
+        if arrival == Arrival::OneAhead
+            && let Some(&first) = queue.first()
+        {
             let shape = |pod: usize| self.before.pods[pod].shape;
             queue.sort_by_key(|&it| it != first && shape(it.0) == shape(first.0));
         }
@@ -294,7 +316,7 @@ impl<'a> Cluster<'a> {
                 self.machines[machine].put(shape, &self.before.shapes[shape]);
                 queue.remove(next);
                 progress = true;
-                if by_shape {
+                if arrival != Arrival::Mixed {
                     next = 0;
                 }
             }

@@ -90,8 +90,14 @@ impl HostOccupancy {
 mod tests {
     use super::*;
 
-    fn of(is_selected: bool, is_carrier: bool, is_anti: bool) -> HostGroup {
-        HostGroup { group: 3, is_selected, is_carrier, is_anti }
+    /// Pods that a spread constraint over hosts selects, that carry it, and that do both.
+    const MEMBER: HostGroup =
+        HostGroup { group: 3, is_selected: true, is_carrier: false, is_anti: false };
+    const CARRIER: HostGroup = HostGroup { is_selected: false, is_carrier: true, ..MEMBER };
+    const BOTH: HostGroup = HostGroup { is_carrier: true, ..MEMBER };
+
+    fn anti(group: HostGroup) -> HostGroup {
+        HostGroup { is_anti: true, ..group }
     }
 
     fn room(there: &[(HostGroup, usize)], new: HostGroup) -> usize {
@@ -104,16 +110,14 @@ mod tests {
 
     #[test]
     fn selected_pods_share_a_host_that_has_no_carrier() {
-        for is_anti in [false, true] {
-            let member = of(true, false, is_anti);
+        for member in [MEMBER, anti(MEMBER)] {
             assert_eq!(room(&[(member, 5)], member), usize::MAX);
         }
     }
 
     #[test]
     fn one_selected_pod_shares_a_host_with_carriers_of_spread() {
-        let (member, carrier, both) =
-            (of(true, false, false), of(false, true, false), of(true, true, false));
+        let (member, carrier, both) = (MEMBER, CARRIER, BOTH);
         assert_eq!(room(&[(carrier, 2)], member), 1);
         assert_eq!(room(&[(carrier, 2), (member, 1)], member), 0);
         assert_eq!(room(&[(member, 1)], carrier), usize::MAX);
@@ -126,8 +130,7 @@ mod tests {
 
     #[test]
     fn anti_affinity_keeps_selected_pods_off_the_hosts_of_carriers() {
-        let (member, carrier, both) =
-            (of(true, false, true), of(false, true, true), of(true, true, true));
+        let (member, carrier, both) = (anti(MEMBER), anti(CARRIER), anti(BOTH));
         assert_eq!(room(&[(carrier, 1)], member), 0);
         assert_eq!(room(&[(carrier, 1)], carrier), usize::MAX);
         assert_eq!(room(&[(member, 1)], carrier), 0);
@@ -139,7 +142,7 @@ mod tests {
 
     #[test]
     fn who_has_left_does_not_count() {
-        let (member, both) = (of(true, false, false), of(true, true, false));
+        let (member, both) = (MEMBER, BOTH);
         let mut occupancy = HostOccupancy::default();
         occupancy.add(&[both], 1);
         assert_eq!(occupancy.most(&[member]), 0);

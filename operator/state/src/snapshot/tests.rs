@@ -178,22 +178,20 @@ fn a_machine_is_described_by_its_nodeclaim_until_registered_and_by_its_node_afte
 #[test]
 fn do_not_disrupt_is_read_from_the_nodeclaim_until_registered_and_from_the_node_afterwards() {
     let mark = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
-    let held = |claim_is_marked: bool, node_is_marked: bool, labels: Value| {
-        let of = |is_marked: bool| if is_marked { mark.clone() } else { json!({}) };
-        let claim = with(launched(), of(claim_is_marked));
-        let node = with(node(json!({"metadata": {"labels": labels}})), of(node_is_marked));
-        snapshot(vec![claim, node]).nodes[0].do_not_disrupt
-    };
+    let node = |labels: Value| self::node(json!({"metadata": {"labels": labels}}));
+    let held = |objects: [Value; 2]| snapshot(objects.to_vec()).nodes[0].do_not_disrupt;
+    let by_claim = |labels| held([with(launched(), mark.clone()), node(labels)]);
+    let by_node = |labels| held([launched(), with(node(labels), mark.clone())]);
     let joining = json!({});
     let registered = json!({"karpenter.sh/registered": "true"});
     let initialized =
         json!({"karpenter.sh/registered": "true", "karpenter.sh/initialized": "true"});
-    assert!(held(true, false, joining.clone()) && !held(false, true, joining));
+    assert!(by_claim(joining.clone()) && !by_node(joining));
     for joined in [registered, initialized] {
-        assert!(held(false, true, joined.clone()), "set on the Node: {joined}");
-        assert!(!held(true, false, joined.clone()), "taken off the Node: {joined}");
+        assert!(by_node(joined.clone()), "set on the Node: {joined}");
+        assert!(!by_claim(joined.clone()), "taken off the Node: {joined}");
     }
-    let foreign = with(node(json!({"metadata": {"name": "foreign"}})), mark.clone());
+    let foreign = with(self::node(json!({"metadata": {"name": "foreign"}})), mark.clone());
     assert!(snapshot(vec![foreign]).nodes[0].do_not_disrupt, "it has no NodeClaim");
 }
 

@@ -188,25 +188,25 @@ fn zones_that_only_others_can_have_machines_in_count_for_spread() {
     usual.template.requirements.push(need(ZONE, Operator::NotIn, &["zone-c"]));
     special.template.requirements.push(need(ZONE, Operator::In, &["zone-c"]));
     special.template.taints.push(taint("dedicated", "NoSchedule"));
-    let placed = |honor_taints: bool, others: bool| {
+    let placed = |honor_taints: bool, others: usize| {
         let mut world = builder().pool(usual.clone()).pool(special.clone());
         for number in 0..4 {
             let mut web = spread(app("web", 100), ZONE, 1);
             web.topology_spread[0].honor_taints = honor_taints;
             world = world.pending(&format!("web-{number}"), web);
         }
-        if others {
+        for number in 0..others {
             let mut other = app("other", 100);
             other.tolerations.push(tolerate("dedicated"));
             other.node_selector.insert(ZONE.to_owned(), "zone-c".to_owned());
-            world = world.pending("other", other);
+            world = world.pending(&format!("other-{number}"), other);
         }
         let snapshot = world.build();
         let plan = plan(&snapshot);
         assert_eq!(refused(&snapshot, &plan, 1), []);
         4 - plan.report.pods.len()
     };
-    assert_eq!((placed(false, true), placed(true, true), placed(false, false)), (2, 4, 4));
+    assert_eq!((placed(false, 1), placed(true, 1), placed(false, 0)), (2, 4, 4));
 }
 
 /// Of pods on nodes that lack one of several topology keys it must be certain that they don't
