@@ -7,6 +7,7 @@ pub mod completion;
 pub mod config;
 pub mod doctor;
 mod duration;
+pub mod execution;
 pub mod export;
 pub mod freeze;
 pub mod global;

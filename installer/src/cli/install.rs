@@ -6,12 +6,11 @@ use std::time::Duration;
 use clap::Args;
 
 use super::duration::parse_duration;
-use super::preflight::CheckArgs;
+use super::execution::ExecutionArgs;
 use super::settings::SettingArgs;
 
 /// `tenon install`
 #[derive(Debug, Args)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag that is given or not")]
 pub struct InstallArgs {
     /// Plan saved by `tenon plan --out`: it is applied exactly, or not at all
     #[arg(value_name = "PLAN", conflicts_with = "file")]
@@ -19,15 +18,9 @@ pub struct InstallArgs {
     /// What is asked for.
     #[command(flatten)]
     pub settings: SettingArgs,
-    /// Don't ask for confirmation
-    #[arg(short, long, env = "TENON_YES", hide_env_values = true, value_parser = clap::builder::FalseyValueParser::new(), default_value = "", num_args = 0, default_missing_value = "true")]
-    pub yes: bool,
-    /// Which preflight checks are made.
+    /// How the plan is carried out.
     #[command(flatten)]
-    pub checks: CheckArgs,
-    /// Show the plan and change nothing
-    #[arg(long)]
-    pub dry_run: bool,
+    pub execution: ExecutionArgs,
     /// Don't wait until the operator and the NodeClasses are ready
     #[arg(long)]
     pub no_wait: bool,
@@ -38,7 +31,4 @@ pub struct InstallArgs {
     /// Give up waiting after this time, such as `90s`, `20m`
     #[arg(long, env = "TENON_TIMEOUT", hide_env_values = true, value_parser = parse_duration, default_value = "20m", value_name = "TIME")]
     pub timeout: Duration,
-    /// Maximum number of concurrent steps
-    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u8).range(1..=32), value_name = "N")]
-    pub parallel: u8,
 }

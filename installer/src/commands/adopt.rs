@@ -36,7 +36,7 @@ pub(crate) async fn run(
     let given = source(&args.settings)?;
     let connection =
         Box::pin(Connection::open(global, &args.settings, given, Fallback::Record)).await?;
-    let at_once = args.how.yes && !args.how.dry_run;
+    let at_once = args.how.execution.is_unattended();
     let mut lock =
         if at_once { Some(connection.lock(global, "adopt", cleanup).await?) } else { None };
     let (mut session, mut found) = Box::pin(look(global, args, connection)).await?;
@@ -66,18 +66,18 @@ pub(crate) async fn run(
         "changed": 0,
         "leader": null,
     });
-    if args.how.dry_run {
+    if args.how.execution.dry_run {
         shown_plan::print_or_refuse(*printer, &trial, &report, &lines)?;
         return Ok(0);
     }
     if !plan.steps.is_empty() && !args.undo {
-        let mut checks = args.how.checks.clone();
+        let mut checks = args.how.execution.checks.clone();
         checks.skip.extend(EXPECTED.map(str::to_owned));
         Box::pin(preflight::before_install(&session, &plan, &checks, printer)).await?;
     }
     printer.note_lines(&lines);
     shown_plan::accepted(&trial)?;
-    if !plan.steps.is_empty() && !args.how.yes {
+    if !plan.steps.is_empty() && !args.how.execution.yes {
         let what = if args.undo { "return to Karpenter" } else { "adoption" };
         confirm(global, &format!("Proceed with the {what}?")).await?;
     }
@@ -93,7 +93,7 @@ pub(crate) async fn run(
         global,
         session: &session,
         operation: if args.undo { "adopt --undo" } else { "adopt" },
-        parallel: args.how.parallel,
+        parallel: args.how.execution.parallel,
         back_to: None,
         printer,
     };

@@ -41,7 +41,7 @@ pub(crate) async fn run(
     cleanup: &Cleanup,
 ) -> Result<u8, ExpectedError> {
     let saved = args.plan.as_deref().map(SavedPlan::read).transpose()?;
-    let asks = !args.yes
+    let asks = !args.execution.yes
         && global.may_ask()
         && args.settings.installation.file.is_none()
         && saved.is_none();
@@ -63,9 +63,8 @@ pub(crate) async fn run(
             return Box::pin(asking::deliver(answered, &file, printer)).await;
         }
     }
-    // Whoever need not be asked looks under the lock; the others are asked first, and what they saw
-    // must still hold then.
-    let at_once = args.yes && !args.dry_run;
+    // Whoever need not be asked looks under the lock; the others are asked first, and what they saw must still hold then.
+    let at_once = args.execution.is_unattended();
     let mut lock =
         if at_once { Some(connection.lock(global, "install", cleanup).await?) } else { None };
     let mut session = Box::pin(connection.look()).await?;
@@ -77,17 +76,18 @@ pub(crate) async fn run(
     let (outlook, trial) = tokio::join!(session.outlook(&plan), session.try_out(&plan));
     let outlook = outlook?;
     shown_plan::warn(*printer, &trial);
-    if args.dry_run {
+    if args.execution.dry_run {
         shown_plan::print(*printer, &session.target_json(), &plan, &outlook, &trial)?;
         return Ok(0);
     }
     // A plan without steps has nothing to fail at.
     if !plan.steps.is_empty() {
-        Box::pin(preflight::before_install(&session, &plan, &args.checks, printer)).await?;
+        Box::pin(preflight::before_install(&session, &plan, &args.execution.checks, printer))
+            .await?;
     }
     show(&plan, &outlook, *printer);
     shown_plan::accepted(&trial)?;
-    if !plan.steps.is_empty() && !args.yes {
+    if !plan.steps.is_empty() && !args.execution.yes {
         confirm(global, "Apply this plan?").await?;
     }
     if lock.is_none() && !plan.steps.is_empty() {
@@ -102,7 +102,7 @@ pub(crate) async fn run(
         global,
         session: &session,
         operation: "install",
-        parallel: args.parallel,
+        parallel: args.execution.parallel,
         back_to: None,
         printer,
     };
@@ -160,7 +160,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// end of its own.
 async fn meanwhile(session: &Session, args: &InstallArgs, printer: Printer) {
     tokio::time::sleep(PATIENCE).await;
-    let asking = Asking { installed: true, inside: false, ..args.checks.asking() };
+    let asking = Asking { installed: true, inside: false, ..args.execution.checks.asking() };
     let seen = Box::pin(observe_session(session, None, asking)).await;
     let options = Options { installed: true, ..Options::default() };
     let report = judge(&seen, &options);

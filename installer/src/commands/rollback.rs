@@ -34,7 +34,7 @@ pub(crate) async fn run(
     let settings = args.installation.settings();
     let given = source(&settings)?;
     let connection = Box::pin(Connection::open(global, &settings, given, Fallback::Record)).await?;
-    let at_once = args.how.yes && !args.how.dry_run;
+    let at_once = args.how.execution.is_unattended();
     let lock =
         if at_once { Some(connection.lock(global, "rollback", cleanup).await?) } else { None };
     let now = Box::pin(connection.look()).await?;

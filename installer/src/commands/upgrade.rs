@@ -27,7 +27,7 @@ pub(crate) async fn run(
         Box::pin(Connection::open(global, &args.settings, given, Fallback::Record)).await?;
     let settings = at_version(connection.settings().clone(), &to)?;
     let connection = connection.with(settings).await?;
-    let at_once = args.how.yes && !args.how.dry_run;
+    let at_once = args.how.execution.is_unattended();
     let lock =
         if at_once { Some(connection.lock(global, "upgrade", cleanup).await?) } else { None };
     let session = Box::pin(connection.look()).await?;

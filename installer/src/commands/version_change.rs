@@ -124,16 +124,17 @@ pub(super) async fn run(
             "ready": ready,
         })
     };
-    if args.dry_run {
+    if args.execution.dry_run {
         shown_plan::print_or_refuse(*printer, &trial, &report(0, false, &session), &lines)?;
         return Ok(0);
     }
     if !plan.steps.is_empty() {
-        Box::pin(preflight::before_install(&session, &plan, &args.checks, printer)).await?;
+        Box::pin(preflight::before_install(&session, &plan, &args.execution.checks, printer))
+            .await?;
     }
     printer.note_lines(&lines);
     shown_plan::accepted(&trial)?;
-    if !plan.steps.is_empty() && !args.yes {
+    if !plan.steps.is_empty() && !args.execution.yes {
         if let Some(outside) = plan.outside() {
             // What another person did is not undone with an answer to another question.
             confirm(global, &format!("{outside}. Overwrite?")).await?;
@@ -152,7 +153,7 @@ pub(super) async fn run(
         global,
         session: &session,
         operation: journey.operation,
-        parallel: args.parallel,
+        parallel: args.execution.parallel,
         back_to: journey.revision,
         printer,
     };
