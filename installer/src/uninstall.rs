@@ -38,7 +38,7 @@ use tenon_installer_core::files::FileError;
 use tenon_installer_core::journal::Journal;
 use tenon_installer_core::kubernetes::client::KubeError;
 use tenon_installer_core::kubernetes::resources;
-use tenon_installer_core::observe::{self, world};
+use tenon_installer_core::observe::{self, actual};
 use tenon_installer_core::words::{count, some};
 
 pub(crate) use abandoned::Abandoned;
@@ -317,7 +317,7 @@ impl<'a> Remover<'a> {
     ) -> Result<(Vec<String>, Vec<Query>), ExpectedError> {
         let mut last = None;
         for _ in 0..10 {
-            let world = Box::pin(world::read(
+            let actual = Box::pin(actual::read(
                 &self.context.aws,
                 &self.context.cluster,
                 &self.desired.lookup(),
@@ -325,7 +325,7 @@ impl<'a> Remover<'a> {
             .await
             .map_err(ExpectedError::Observe)?;
             let (context, desired, namespace) = (&self.context, self.desired, self.namespace);
-            let mut inventory = before.left(context, desired, &world, namespace).await?;
+            let mut inventory = before.left(context, desired, &actual, namespace).await?;
             inventory.has_record = false;
             inventory.namespace = None;
             self.options.mode.narrow(&mut inventory, self.desired);

@@ -1,4 +1,4 @@
-//! A world in which every check passes, and for each check a fault that it must find.
+//! Observations on which every check passes, and for each check a fault that it must find.
 
 use std::collections::BTreeMap;
 
@@ -265,11 +265,11 @@ pub(crate) fn healthy() -> Observed {
 fn edit<T>(seen: &mut Seen<T>, change: impl FnOnce(&mut T)) {
     match seen {
         Known(value) => change(value),
-        Unknown(why) => panic!("the healthy world knows everything, but: {why}"),
+        Unknown(why) => panic!("the healthy observations know everything, but: {why}"),
     }
 }
 
-/// Makes the world one in which a check applies: some are only about IRSA or isolated VPCs.
+/// Changes the observations so that a check applies: some are only about IRSA or isolated VPCs.
 pub(crate) fn applies(id: &str) -> Observed {
     let mut seen = healthy();
     match id {

@@ -94,7 +94,7 @@ impl Outcome {
     }
 }
 
-/// Judges a part of the world if it is known.
+/// Judges a part of the observations if it is known.
 fn known<T>(seen: &Seen<T>, judge: impl FnOnce(&T) -> Outcome) -> Outcome {
     match seen {
         Seen::Known(value) => judge(value),
@@ -102,7 +102,7 @@ fn known<T>(seen: &Seen<T>, judge: impl FnOnce(&T) -> Outcome) -> Outcome {
     }
 }
 
-/// Judges a part of the world that a check can do without.
+/// Judges a part of the observations that a check can do without.
 fn skip(why: &str) -> Outcome {
     Outcome::Skip(why.to_owned())
 }

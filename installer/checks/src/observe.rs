@@ -7,7 +7,7 @@ use tenon_installer_core::aws::{Aws, AwsError};
 use tenon_installer_core::desired::{self, Desired};
 use tenon_installer_core::observe::facts::{self, Facts};
 use tenon_installer_core::observe::state::AgentState;
-use tenon_installer_core::observe::world::World;
+use tenon_installer_core::observe::actual::Actual;
 use tenon_installer_core::plan::Plan;
 use tenon_installer_core::settings::config::Host;
 use tenon_installer_core::settings::{Defaults, Settings};
@@ -42,7 +42,7 @@ pub struct Sources<'a> {
     /// What should be there, or why that can't be said.
     pub desired: Result<&'a Desired, Vec<String>>,
     /// What is there.
-    pub world: Option<&'a World>,
+    pub actual: Option<&'a Actual>,
     /// What would be done.
     pub plan: Option<&'a Plan>,
     /// What is in the way of a plan.
@@ -182,9 +182,9 @@ fn asked(sources: &Sources<'_>) -> Asked {
 }
 
 /// Status of the agent, as the checks name it.
-fn agent(world: Option<&World>, desired: &Result<&Desired, Vec<String>>) -> Seen<Option<String>> {
-    let Some(world) = world else { return Seen::default() };
-    Seen::Known(match &world.agent {
+fn agent(actual: Option<&Actual>, desired: &Result<&Desired, Vec<String>>) -> Seen<Option<String>> {
+    let Some(actual) = actual else { return Seen::default() };
+    Seen::Known(match &actual.agent {
         AgentState::Addon(status) => Some(status.clone()),
         AgentState::BuiltIn => Some("DaemonSet".to_owned()),
         AgentState::Missing if desired.as_ref().is_ok_and(|desired| desired.install_agent) => {

@@ -17,7 +17,7 @@ pub use kubernetes::*;
 /// Why a part is not known that nothing tried to read.
 pub(crate) const NOT_CHECKED: &str = "not checked";
 
-/// A part of the world that could be read, or not.
+/// A part of the observations that could be read, or not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Seen<T> {

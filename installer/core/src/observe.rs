@@ -1,6 +1,7 @@
 //! What is there: first the facts of cluster and caller, then everything that bears a name of ours.
 //! Only reads.
 
+pub mod actual;
 pub mod ec2;
 pub mod eks;
 pub mod facts;
@@ -10,4 +11,3 @@ pub mod labelled;
 pub mod messaging;
 pub mod node_groups;
 pub mod state;
-pub mod world;

@@ -25,13 +25,13 @@ mod observed;
 mod options;
 mod outcome;
 mod parts;
+mod prepare;
 mod problem;
 mod prune;
 mod read;
 mod reasons;
 mod table;
 mod words;
-mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -127,12 +127,12 @@ pub async fn read(
         note(&format!("ignored {} of kind {kind}", counted(*n, "object")));
     }
     let skipped = std::mem::take(&mut input.skipped);
-    let world = world::build(input, &options)?;
+    let prepared = prepare::prepare(input, &options)?;
     Ok(Simulation {
-        snapshot: world.snapshot,
-        observed: world.observed,
-        notes: world.notes,
-        warnings: world.warnings,
+        snapshot: prepared.snapshot,
+        observed: prepared.observed,
+        notes: prepared.notes,
+        warnings: prepared.warnings,
         skipped,
         options,
     })

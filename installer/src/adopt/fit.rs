@@ -5,7 +5,7 @@ use serde_json::Value;
 use tenon_installer_core::desired::Desired;
 use tenon_installer_core::kubernetes::lease::{self, Place, variable};
 use tenon_installer_core::kubernetes::object::label;
-use tenon_installer_core::observe::world::World;
+use tenon_installer_core::observe::actual::Actual;
 use tenon_installer_core::ownership::INSTALL_ID;
 use tenon_installer_core::words::some;
 
@@ -26,9 +26,9 @@ pub(crate) fn against_adoption(found: &Found, desired: &Desired) -> Vec<String> 
 }
 
 /// Why they can't before the way back; nothing where Tenon's pods are gone already.
-pub(crate) fn against_return(found: &Found, desired: &Desired, world: &World) -> Vec<String> {
+pub(crate) fn against_return(found: &Found, desired: &Desired, actual: &Actual) -> Vec<String> {
     let id = &desired.installation.id;
-    let live = desired.deployment().and_then(|ours| world.objects.get(&ours.key()));
+    let live = desired.deployment().and_then(|ours| actual.objects.get(&ours.key()));
     let Some(live) = live.filter(|live| label(live, INSTALL_ID) == Some(id)) else {
         return Vec::new();
     };

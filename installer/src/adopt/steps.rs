@@ -10,7 +10,7 @@ use tenon_installer_core::desired::Desired;
 use tenon_installer_core::kubernetes::helm;
 use tenon_installer_core::kubernetes::lease::Place;
 use tenon_installer_core::kubernetes::object::{Object, label};
-use tenon_installer_core::observe::world::World;
+use tenon_installer_core::observe::actual::Actual;
 use tenon_installer_core::ownership::{ADOPTED_BY, INSTALL_ID, Tags};
 use tenon_installer_core::plan::change::{Change, changes};
 use tenon_installer_core::plan::{Action, Adoptee, Op, Plan, Step, policy, step_id};
@@ -150,13 +150,13 @@ fn place(object: &Object) -> Object {
 }
 
 /// The way back: Karpenter's pods first, then ours go, then our marks.
-pub(crate) fn undo(found: &Found, desired: &Desired, world: &World, seconds: u64) -> Plan {
+pub(crate) fn undo(found: &Found, desired: &Desired, actual: &Actual, seconds: u64) -> Plan {
     let id = &desired.installation.id;
     let operator = &found.operator;
     let key = operator.live.key();
     let mut steps = Vec::new();
     let is_ours = |object: &&Object| {
-        let live = world.objects.get(&object.key());
+        let live = actual.objects.get(&object.key());
         live.is_some_and(|live| label(live, INSTALL_ID) == Some(id))
     };
     let ours = desired.operator.iter().filter(is_ours).collect::<Vec<_>>();
@@ -206,7 +206,7 @@ pub(crate) fn undo(found: &Found, desired: &Desired, world: &World, seconds: u64
     for object in others.into_iter().rev() {
         steps.push(gone(object, &last));
     }
-    let secrets = helm::secrets_of(&world.releases, id);
+    let secrets = helm::secrets_of(&actual.releases, id);
     if !secrets.is_empty() {
         let namespace = operator.service_account.namespace.clone();
         let action = Action::DeleteRelease { namespace, secrets };

@@ -14,7 +14,7 @@ use tenon_installer_core::kubernetes::aws_auth;
 use tenon_installer_core::observe::state::{
     AccessEntryState, AssociationState, ProviderState, QueueState, RoleState, RuleState,
 };
-use tenon_installer_core::observe::world::World;
+use tenon_installer_core::observe::actual::Actual;
 use tenon_installer_core::ownership::{ADOPTED_BY, REPLICAS, Tags};
 use tenon_installer_core::plan::{Action, Op, Plan, Step, diff, text};
 use tenon_installer_core::settings::config::Config;
@@ -83,7 +83,7 @@ fn karpenter() -> Found {
 }
 
 /// What should be there beside it, and the cluster as it is.
-fn beside(found: &Found) -> (Desired, World) {
+fn beside(found: &Found) -> (Desired, Actual) {
     let mut config = Config::default();
     config.cluster.name = Some("prod".to_owned());
     config.cluster.region = Some("eu-central-1".to_owned());
@@ -93,32 +93,32 @@ fn beside(found: &Found) -> (Desired, World) {
     let settings = settings(&text.collect::<Vec<_>>().join("\n"));
     let mut facts = facts();
     facts.node_role_arn = found.node_roles.values().next().map(|role| role.arn.clone());
-    let mut world = untouched();
-    world.association.clone_from(&found.association);
+    let mut actual = untouched();
+    actual.association.clone_from(&found.association);
     let entry =
         AccessEntryState { arn: "arn:entry".into(), kind: "EC2_LINUX".into(), tags: Tags::new() };
-    world.access_entry = found.has_access_entry.then_some(entry);
+    actual.access_entry = found.has_access_entry.then_some(entry);
     let mapped = found.node_roles.values().next().filter(|_| !found.has_access_entry);
-    world.aws_auth = mapped.and_then(|role| {
+    actual.aws_auth = mapped.and_then(|role| {
         let mapping = aws_auth::Mapping::of_nodes(&role.arn);
         aws_auth::with(None, &mapping, "somebody").expect("there is none")
     });
     let audiences = vec!["sts.amazonaws.com".to_owned()];
     let by_irsa = found.association.is_none();
-    world.provider = by_irsa.then(|| ProviderState { audiences, tags: Tags::new() });
-    world.queue = found.queue.as_ref().map(|(_, state)| state.clone());
-    (Desired::new(&settings, &facts).expect("fit"), world)
+    actual.provider = by_irsa.then(|| ProviderState { audiences, tags: Tags::new() });
+    actual.queue = found.queue.as_ref().map(|(_, state)| state.clone());
+    (Desired::new(&settings, &facts).expect("fit"), actual)
 }
 
-fn adoption(found: &Found, desired: &Desired, world: &World) -> Plan {
-    let plan = diff(desired, world).expect("nothing is in the way");
+fn adoption(found: &Found, desired: &Desired, actual: &Actual) -> Plan {
+    let plan = diff(desired, actual).expect("nothing is in the way");
     let plan = steps::adopt(plan, found, desired, SECONDS);
     assert!(is_runnable(&plan), "{:?}", ids(&plan));
     plan
 }
 
 /// Both as they are when the plan was carried out.
-fn handed_over(found: &Found, desired: &Desired) -> (Found, World) {
+fn handed_over(found: &Found, desired: &Desired) -> (Found, Actual) {
     let mut after = found.clone();
     let id = &desired.installation.id;
     let tag = |tags: &mut Tags| drop(tags.insert(ADOPTED_BY.to_owned(), id.clone()));
@@ -135,11 +135,11 @@ fn handed_over(found: &Found, desired: &Desired) -> (Found, World) {
     live["metadata"]["annotations"] = json!({(REPLICAS): "2", (ADOPTED_BY): id});
     after.operator = Operator::of(live).expect("it is Karpenter");
     let (_, before) = beside(found);
-    let mut world = complete(desired);
-    (world.association, world.access_entry) = (before.association, before.access_entry);
-    (world.queue, world.aws_auth) = (before.queue, before.aws_auth);
-    world.provider = before.provider;
-    (after, world)
+    let mut actual = complete(desired);
+    (actual.association, actual.access_entry) = (before.association, before.access_entry);
+    (actual.queue, actual.aws_auth) = (before.queue, before.aws_auth);
+    actual.provider = before.provider;
+    (after, actual)
 }
 
 #[test]
@@ -157,8 +157,8 @@ fn options_and_roles_of_karpenter_become_settings() {
 #[test]
 fn an_adoption_marks_adds_and_hands_over() {
     let found = karpenter();
-    let (desired, world) = beside(&found);
-    let plan = adoption(&found, &desired, &world);
+    let (desired, actual) = beside(&found);
+    let plan = adoption(&found, &desired, &actual);
     insta::assert_snapshot!(text::plan_text(&plan));
     let touches = |step: &Step| {
         ["NodePool", "EC2NodeClass", "NodeClaim", "CustomResourceDefinition"]
@@ -172,9 +172,9 @@ fn an_adoption_marks_adds_and_hands_over() {
 fn what_is_handed_over_needs_nothing_and_the_way_back_leaves_no_mark() {
     let found = karpenter();
     let (desired, _) = beside(&found);
-    let (after, world) = handed_over(&found, &desired);
-    assert_eq!(ids(&adoption(&after, &desired, &world)), [""; 0]);
-    let back = steps::undo(&after, &desired, &world, SECONDS);
+    let (after, actual) = handed_over(&found, &desired);
+    assert_eq!(ids(&adoption(&after, &desired, &actual)), [""; 0]);
+    let back = steps::undo(&after, &desired, &actual, SECONDS);
     assert!(is_runnable(&back), "{:?}", ids(&back));
     insta::assert_snapshot!(text::plan_text(&back));
     // Where nothing was adopted there is nothing to undo.
@@ -187,9 +187,9 @@ fn a_role_that_has_everything_gets_no_policy() {
     let mut found = karpenter();
     let all = Document::new([tenon_iam_policies::Statement::allow("All", ["*"])]);
     found.granted = BTreeMap::from([("All".to_owned(), all)]);
-    let (desired, world) = beside(&found);
+    let (desired, actual) = beside(&found);
     assert_eq!(steps::lacking(&found, &desired), None);
-    let plan = adoption(&found, &desired, &world);
+    let plan = adoption(&found, &desired, &actual);
     assert!(!ids(&plan).contains(&"adopted-role-policy"));
 }
 
@@ -257,8 +257,8 @@ fn each_tool_s_layout_is_used_as_it_is_and_given_back_as_it_was() {
     let mut plans = Vec::new();
     for found in [karpenter(), by_eksctl(), by_terraform()] {
         let layout = found.layout("prod").in_words();
-        let (desired, world) = beside(&found);
-        let plan = adoption(&found, &desired, &world);
+        let (desired, actual) = beside(&found);
+        let plan = adoption(&found, &desired, &actual);
         let aws = |step: &&Step| !step.needs.iter().all(|need| need.action == "patch");
         let aws = plan.steps.iter().filter(aws).cloned().collect();
         let shown = text::plan_text(&Plan { steps: aws, warnings: Vec::new() });
@@ -269,9 +269,9 @@ fn each_tool_s_layout_is_used_as_it_is_and_given_back_as_it_was() {
         };
         let made = plan.steps.iter().filter(|step| makes(step)).map(|step| step.id.as_str());
         assert_eq!(made.collect::<Vec<_>>(), ["helm-release"], "{layout}: nothing is made in AWS");
-        let (after, world) = handed_over(&found, &desired);
-        assert_eq!(ids(&adoption(&after, &desired, &world)), [""; 0], "{layout}");
-        let back = steps::undo(&after, &desired, &world, SECONDS);
+        let (after, actual) = handed_over(&found, &desired);
+        assert_eq!(ids(&adoption(&after, &desired, &actual)), [""; 0], "{layout}");
+        let back = steps::undo(&after, &desired, &actual, SECONDS);
         assert!(is_runnable(&back), "{layout}: {:?}", ids(&back));
         let released =
             back.steps.iter().filter(|step| matches!(step.action, Action::Release { .. }));

@@ -217,11 +217,11 @@ fn plan(args: &AdoptArgs, session: &Session, found: &Found) -> Result<Plan, Expe
             let reason = "it was adopted by another installation".to_owned();
             return Err(unfit(args, vec![reason]));
         }
-        let reasons = fit::against_return(found, &session.desired, &session.world);
+        let reasons = fit::against_return(found, &session.desired, &session.actual);
         if !reasons.is_empty() {
             return Err(unfit(args, reasons));
         }
-        return Ok(steps::undo(found, &session.desired, &session.world, seconds));
+        return Ok(steps::undo(found, &session.desired, &session.actual, seconds));
     }
     let reasons = fit::against_adoption(found, &session.desired);
     if !reasons.is_empty() {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tenon_installer_core::aws::Aws;
 use tenon_installer_core::desired::Desired;
 use tenon_installer_core::files::FileError;
-use tenon_installer_core::observe::{self, facts, world};
+use tenon_installer_core::observe::{self, facts, actual};
 use tenon_installer_core::settings::Settings;
 use tenon_installer_core::target;
 
@@ -44,7 +44,7 @@ pub(crate) async fn run(
         ExportForm::Values(_) => yaml(&values(&desired)),
         ExportForm::Terraform(_) => {
             cloud::check(&desired)?;
-            let cloud = world::cloud(&aws, &desired.lookup()).await.map_err(observe_failed)?;
+            let cloud = actual::cloud(&aws, &desired.lookup()).await.map_err(observe_failed)?;
             pretty(&terraform::module(&desired, &cloud))
         }
         ExportForm::Cfn(_) => {

@@ -8,7 +8,7 @@ use tenon_installer_core::aws::{Aws, AwsError};
 use tenon_installer_core::desired::Desired;
 use tenon_installer_core::journal;
 use tenon_installer_core::observe::facts::{self, Facts};
-use tenon_installer_core::observe::world::{self, World};
+use tenon_installer_core::observe::actual::{self, Actual};
 use tenon_installer_core::plan::{Plan, diff};
 use tenon_installer_core::settings::Settings;
 use tenon_installer_core::target::Target;
@@ -38,7 +38,7 @@ pub(super) struct Look {
     facts: Result<Facts, AwsError>,
     target: Result<Target, Unreached>,
     desired: Result<Desired, Vec<String>>,
-    world: Option<World>,
+    actual: Option<Actual>,
     plan: Option<Plan>,
     conflicts: Vec<String>,
     audit: Option<PathBuf>,
@@ -82,21 +82,21 @@ impl Look {
             Ok(facts) => Desired::new(&settings, facts),
             Err(error) => Err(vec![error.to_string()]),
         };
-        let world = match (&desired, &target) {
+        let actual = match (&desired, &target) {
             (Ok(desired), Ok(target)) => {
-                Box::pin(world::read(&aws, &target.cluster, &desired.lookup())).await.ok()
+                Box::pin(actual::read(&aws, &target.cluster, &desired.lookup())).await.ok()
             }
             _ => None,
         };
-        let (plan, conflicts) = match (&desired, &world) {
-            (Ok(desired), Some(world)) => match diff(desired, world) {
+        let (plan, conflicts) = match (&desired, &actual) {
+            (Ok(desired), Some(actual)) => match diff(desired, actual) {
                 Ok(plan) => (Some(plan), Vec::new()),
                 Err(conflicts) => (None, conflicts),
             },
             _ => (None, Vec::new()),
         };
         let audit = facts.as_ref().ok().and_then(|facts| audit_file(global, facts, &settings));
-        Self { settings, aws, facts, target, desired, world, plan, conflicts, audit }
+        Self { settings, aws, facts, target, desired, actual, plan, conflicts, audit }
     }
 
     /// Whether there are credentials for AWS.
@@ -112,7 +112,7 @@ impl Look {
             facts: self.facts.as_ref(),
             target: self.target.as_ref(),
             desired: self.desired.as_ref().map_err(Clone::clone),
-            world: self.world.as_ref(),
+            actual: self.actual.as_ref(),
             plan: self.plan.as_ref(),
             conflicts: self.conflicts.clone(),
             audit: self.audit.clone(),
@@ -149,7 +149,7 @@ pub(super) async fn observe_session(
         facts: Ok(&session.facts),
         target: Ok(&session.target),
         desired: Ok(&session.desired),
-        world: Some(&session.world),
+        actual: Some(&session.actual),
         plan,
         conflicts: Vec::new(),
         audit: session.file.as_deref().map(journal::audit_file),

@@ -87,7 +87,7 @@ fn unfit(reasons: Vec<String>) -> ExpectedError {
 
 /// Which revision to go back to.
 fn choose(args: &RollbackArgs, session: &Session) -> Result<Revision, Vec<String>> {
-    let releases = &session.world.releases;
+    let releases = &session.actual.releases;
     let find = |number: u32| releases.iter().find(|one| one.number == number).cloned();
     let unfinished = session.unfinished().and_then(|record| record.back_to);
     if let Some(number) = args.to_revision.or(unfinished) {

@@ -18,7 +18,7 @@ use tenon_installer_core::lock::{Holder, Lock, LockError};
 use tenon_installer_core::names::AGENT;
 use tenon_installer_core::observe::facts::{self, Facts};
 use tenon_installer_core::observe::state::AgentState;
-use tenon_installer_core::observe::world::{self, World};
+use tenon_installer_core::observe::actual::{self, Actual};
 use tenon_installer_core::ownership::Installation;
 use tenon_installer_core::plan::outlook::Outlook;
 use tenon_installer_core::plan::{Plan, diff};
@@ -44,7 +44,7 @@ pub(super) struct Session {
     /// What should be there.
     pub(super) desired: Desired,
     /// What is there.
-    pub(super) world: World,
+    pub(super) actual: Actual,
     /// The record on this machine.
     pub(super) file: Option<PathBuf>,
     /// What the record in the cluster says, and whose it is.
@@ -176,8 +176,8 @@ impl Connection {
         let Self { settings, aws, facts, target, file } = self;
         let desired = Desired::new(&settings, &facts)
             .map_err(|reasons| ExpectedError::Preflight { reasons })?;
-        let (world, recorded) = look_at(&aws, &target, &desired, &settings).await?;
-        Ok(Session { settings, aws, target, facts, desired, world, file, recorded })
+        let (actual, recorded) = look_at(&aws, &target, &desired, &settings).await?;
+        Ok(Session { settings, aws, target, facts, desired, actual, file, recorded })
     }
 }
 
@@ -208,9 +208,9 @@ async fn look_at(
     target: &Target,
     desired: &Desired,
     settings: &Settings,
-) -> Result<(World, Option<(String, Option<Record>)>), ExpectedError> {
-    let world = async {
-        Box::pin(world::read(aws, &target.cluster, &desired.lookup()))
+) -> Result<(Actual, Option<(String, Option<Record>)>), ExpectedError> {
+    let actual = async {
+        Box::pin(actual::read(aws, &target.cluster, &desired.lookup()))
             .await
             .map_err(ExpectedError::Observe)
     };
@@ -218,7 +218,7 @@ async fn look_at(
         let recorded = journal::read_cluster(&target.cluster, &settings.namespace).await;
         recorded.map_err(observe_failed)
     };
-    tokio::try_join!(world, recorded)
+    tokio::try_join!(actual, recorded)
 }
 
 pub(super) async fn take_lock(
@@ -263,7 +263,7 @@ impl Session {
     /// Looks once more: what was seen without the lock may have changed since.
     pub(super) async fn look_again(&mut self) -> Result<(), ExpectedError> {
         let seen = look_at(&self.aws, &self.target, &self.desired, &self.settings).await?;
-        (self.world, self.recorded) = seen;
+        (self.actual, self.recorded) = seen;
         Ok(())
     }
 
@@ -291,7 +291,7 @@ impl Session {
 
     /// The plan, or what stands in its way.
     pub(super) fn plan(&self) -> Result<Plan, ExpectedError> {
-        if self.world.agent == AgentState::Missing
+        if self.actual.agent == AgentState::Missing
             && self.desired.association.is_some()
             && !self.desired.install_agent
             && !self.facts.cluster.auto_mode
@@ -324,7 +324,7 @@ impl Session {
                     journal::CONFIG_MAP
                 )
             });
-        let mut plan = match (diff(&self.desired, &self.world), foreign) {
+        let mut plan = match (diff(&self.desired, &self.actual), foreign) {
             (Ok(plan), None) => plan,
             (Ok(_), Some(foreign)) => {
                 return Err(ExpectedError::Foreign { conflicts: vec![foreign] });
@@ -357,7 +357,7 @@ impl Session {
         } else {
             None
         };
-        Ok(Outlook::of(plan, &self.desired, &self.world, claims.as_deref()))
+        Ok(Outlook::of(plan, &self.desired, &self.actual, claims.as_deref()))
     }
 
     fn warnings(&self) -> Vec<String> {

@@ -239,7 +239,7 @@ fn compared(plan: &Plan) -> (Vec<Line>, bool) {
 }
 
 fn queue(session: &Session) -> Option<Queue> {
-    let queue = session.world.queue.as_ref()?;
+    let queue = session.actual.queue.as_ref()?;
     let number = |name: &str| queue.attributes.get(name).and_then(|text| text.parse().ok());
     Some(Queue {
         name: session.settings.queue_name.clone()?,

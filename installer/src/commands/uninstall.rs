@@ -46,10 +46,10 @@ pub(crate) async fn run(
     }
     let context = session.context();
     let mut inventory =
-        Inventory::read(&context, &session.desired, &session.world, &session.settings.namespace)
+        Inventory::read(&context, &session.desired, &session.actual, &session.settings.namespace)
             .await?;
     let mode = mode(args);
-    guard(mode, &inventory, &session.desired, &session.world)?;
+    guard(mode, &inventory, &session.desired, &session.actual)?;
     let risk = risk(&session, &inventory, mode).await?;
     let mut repair = repair_plan(args, &session, &inventory).await?;
     let (goes, kept) = shown(&session, &inventory, mode).await?;
@@ -90,7 +90,7 @@ pub(crate) async fn run(
     if lock.is_none() {
         lock = Some(session.lock(global, "uninstall", cleanup).await?);
         (inventory, repair) = Box::pin(look_again(args, &mut session, &inventory)).await?;
-        guard(mode, &inventory, &session.desired, &session.world)?;
+        guard(mode, &inventory, &session.desired, &session.actual)?;
     }
     let audit = open_audit(&session.aws, "uninstall", session.file.as_deref())?;
     if let Some(plan) = repair {
@@ -156,7 +156,7 @@ async fn look_again(
     session.look_again().await?;
     let context = session.context();
     let namespace = &session.settings.namespace;
-    let inventory = before.again(&context, &session.desired, &session.world, namespace).await?;
+    let inventory = before.again(&context, &session.desired, &session.actual, namespace).await?;
     let repair = repair_plan(args, session, &inventory).await?;
     Ok((inventory, repair))
 }

@@ -34,7 +34,7 @@ pub(crate) async fn run(
     session.introduce(*printer);
     let from = running(&session)?;
     let mut reasons = version::refusals(from.as_ref(), &to, &Version::own());
-    reasons.extend(compatibility::refusals(&session.desired.crds, &session.world.objects));
+    reasons.extend(compatibility::refusals(&session.desired.crds, &session.actual.objects));
     if !reasons.is_empty() {
         return Err(ExpectedError::Unfit { what: format!("upgrade to {to}"), reasons });
     }
@@ -102,7 +102,7 @@ pub(super) fn running(session: &Session) -> Result<Option<Version>, ExpectedErro
     let live = session
         .desired
         .deployment()
-        .and_then(|deployment| session.world.objects.get(&deployment.key()));
+        .and_then(|deployment| session.actual.objects.get(&deployment.key()));
     live.map(version::running).ok_or_else(|| ExpectedError::Preflight {
         reasons: vec![format!(
             "there is no Tenon operator in namespace {}: run `tenon install`",
@@ -116,7 +116,7 @@ pub(super) fn running(session: &Session) -> Result<Option<Version>, ExpectedErro
 fn came_from(session: &Session) -> Option<u32> {
     let earlier = session.unfinished().filter(|record| record.operation == "upgrade");
     earlier.and_then(|record| record.back_to).or_else(|| {
-        let deployed = session.world.releases.iter().filter(|one| one.status == "deployed");
+        let deployed = session.actual.releases.iter().filter(|one| one.status == "deployed");
         deployed.map(|one| one.number).max()
     })
 }

@@ -43,7 +43,7 @@ pub(super) struct Journey {
 impl Journey {
     fn plan(&self, session: &Session, args: &ReplacementArgs) -> Result<Plan, ExpectedError> {
         let plan =
-            staged(session.plan()?, &session.desired, &session.world, args.timeout.as_secs());
+            staged(session.plan()?, &session.desired, &session.actual, args.timeout.as_secs());
         plan.map_err(|reasons| ExpectedError::Unfit { what: self.operation.to_owned(), reasons })
     }
 
@@ -61,7 +61,7 @@ impl Journey {
 /// What the controller may do differently then.
 fn iam(session: &Session) -> Vec<Difference> {
     let role = &session.desired.controller_role;
-    let (Some(spec), Some(state)) = (&role.spec, session.world.roles.get(&role.name)) else {
+    let (Some(spec), Some(state)) = (&role.spec, session.actual.roles.get(&role.name)) else {
         return Vec::new();
     };
     differences(&stages::documents(state), &spec.inline)

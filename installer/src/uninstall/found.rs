@@ -16,7 +16,7 @@ use tenon_installer_core::kubernetes::client::{Cluster, KubeError};
 use tenon_installer_core::kubernetes::lease::Place;
 use tenon_installer_core::kubernetes::object::{Object, label};
 use tenon_installer_core::kubernetes::resources;
-use tenon_installer_core::observe::world::World;
+use tenon_installer_core::observe::actual::Actual;
 use tenon_installer_core::ownership::INSTALL_ID;
 use tenon_installer_core::{journal, observe};
 
@@ -67,7 +67,7 @@ pub(crate) struct Known {
     pub others: BTreeSet<String>,
 }
 
-/// What was found beside the [`World`].
+/// What was found beside the [`Actual`].
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Found {
     /// Nodes, whoever's they are.
@@ -94,11 +94,11 @@ impl Found {
     pub(crate) async fn read(
         context: &Context,
         desired: &Desired,
-        world: &World,
+        actual: &Actual,
         namespace: &str,
         before: &Known,
     ) -> Result<Self, ExpectedError> {
-        let mut lease_places = lease_places(desired, world, namespace);
+        let mut lease_places = lease_places(desired, actual, namespace);
         lease_places.extend(before.lease_places.iter().cloned());
         let kubernetes_side = async {
             let (pools, claims) = (resources::node_pools(), resources::node_claims());
@@ -118,7 +118,7 @@ impl Found {
                 observe::ec2::instances(&context.aws, &desired.scope),
                 observe::ec2::launch_templates(&context.aws, &desired.scope),
                 observe::iam::instance_profiles(&context.aws, &profile_path),
-                provider(context, desired, world),
+                provider(context, desired, actual),
                 former_roles(context, desired),
                 entries(context, desired, &before.others),
             )
@@ -164,10 +164,10 @@ impl Found {
 async fn provider(
     context: &Context,
     desired: &Desired,
-    world: &World,
+    actual: &Actual,
 ) -> Result<Option<Result<String, String>>, AwsError> {
     let Some(arn) = &desired.provider_arn else { return Ok(None) };
-    let state = match (&desired.provider, &world.provider) {
+    let state = match (&desired.provider, &actual.provider) {
         (Some(_), state) => state.clone(),
         // An earlier run may have made it, when the operator had its role by IRSA.
         (None, _) => readable(observe::iam::provider(&context.aws, arn).await)?.flatten(),
@@ -228,14 +228,13 @@ async fn entries(
     Ok((ours, others))
 }
 
-/// Where the operator's replicas hold a Lease: the usual one of the namespace, the one that the
-/// settings name, and those that Deployments of ours name by now.
-fn lease_places(desired: &Desired, world: &World, namespace: &str) -> BTreeSet<Place> {
+/// Where the operator's replicas hold a Lease: the usual one of the namespace, the one that the settings name, and those that Deployments of ours name by now.
+fn lease_places(desired: &Desired, actual: &Actual, namespace: &str) -> BTreeSet<Place> {
     let id = Some(desired.installation.id.as_str());
     let wanted = desired.deployment();
-    let live = wanted.and_then(|wanted| world.objects.get(&wanted.key()));
+    let live = wanted.and_then(|wanted| actual.objects.get(&wanted.key()));
     let live = live.filter(|live| label(live, INSTALL_ID) == id);
-    let labelled = world.labelled.iter().filter(|object| object.is_deployment());
+    let labelled = actual.labelled.iter().filter(|object| object.is_deployment());
     let bodies = wanted.into_iter().chain(labelled).map(|object| &object.body).chain(live);
     bodies.map(Place::of).chain([Place::usual(namespace)]).collect()
 }
@@ -375,15 +374,15 @@ mod tests {
             { "name": "LEADER_ELECTION_NAMESPACE", "value": "leases" },
         ]);
         live.body["spec"]["template"]["spec"]["containers"][0]["env"] = variables;
-        let world = World { objects: [(live.key(), live.body.clone())].into(), ..World::default() };
+        let actual = Actual { objects: [(live.key(), live.body.clone())].into(), ..Actual::default() };
         let usual = Place::usual(&namespace);
         let asked = place(&namespace, "asked");
         let expected = BTreeSet::from([usual, asked, place("leases", "by-hand")]);
-        assert_eq!(lease_places(&desired, &world, &namespace), expected);
+        assert_eq!(lease_places(&desired, &actual, &namespace), expected);
         // A Deployment of that name that is another installation's says nothing of ours.
         live.body["metadata"]["labels"][INSTALL_ID] = "00000000".into();
-        let world = World { objects: [(live.key(), live.body)].into(), ..World::default() };
-        assert_eq!(lease_places(&desired, &world, &namespace).len(), 2);
+        let actual = Actual { objects: [(live.key(), live.body)].into(), ..Actual::default() };
+        assert_eq!(lease_places(&desired, &actual, &namespace).len(), 2);
     }
 
     #[tokio::test]

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tenon_installer_core::desired::Desired;
 use tenon_installer_core::kubernetes::object::{annotation, label};
-use tenon_installer_core::observe::world::World;
+use tenon_installer_core::observe::actual::Actual;
 use tenon_installer_core::ownership::INSTALL_ID;
 use tenon_installer_core::words::count;
 
@@ -15,10 +15,10 @@ pub(crate) fn guard(
     mode: Mode,
     inventory: &Inventory,
     desired: &Desired,
-    world: &World,
+    actual: &Actual,
 ) -> Result<(), ExpectedError> {
     let live = desired.deployment().and_then(|object| {
-        world.objects.get(&object.key()).map(|live| (object.key().to_string(), live))
+        actual.objects.get(&object.key()).map(|live| (object.key().to_string(), live))
     });
     let id = desired.installation.id.as_str();
     let mut reasons = Vec::new();
@@ -92,10 +92,10 @@ mod tests {
     use crate::uninstall::Nodes;
     use tenon_installer_core::testing::desired;
 
-    fn world(desired: &Desired, labels: &Value) -> World {
+    fn actual(desired: &Desired, labels: &Value) -> Actual {
         let deployment = desired.deployment().expect("there is one");
         let live = json!({"metadata": {"name": deployment.name, "labels": labels}});
-        World { objects: [(deployment.key(), live)].into(), ..World::default() }
+        Actual { objects: [(deployment.key(), live)].into(), ..Actual::default() }
     }
 
     fn refusal(result: Result<(), ExpectedError>) -> String {
@@ -108,9 +108,9 @@ mod tests {
     fn an_operator_of_ours_may_be_removed_and_one_of_git_ops_may_not() {
         let desired = desired("");
         let inventory = Inventory::default();
-        let ours = world(&desired, &json!({INSTALL_ID: desired.installation.id}));
+        let ours = actual(&desired, &json!({INSTALL_ID: desired.installation.id}));
         guard(Mode::default(), &inventory, &desired, &ours).expect("it is ours");
-        let flux = world(&desired, &json!({"helm.toolkit.fluxcd.io/name": "tenon"}));
+        let flux = actual(&desired, &json!({"helm.toolkit.fluxcd.io/name": "tenon"}));
         let text = refusal(guard(Mode::default(), &inventory, &desired, &flux));
         assert!(text.contains("Flux") && text.contains("--aws-only"), "{text}");
     }
@@ -119,14 +119,14 @@ mod tests {
     fn aws_alone_goes_only_when_nobody_needs_it_any_more() {
         let desired = desired("");
         let mode = Mode { side: Side::Aws, ..Mode::default() };
-        guard(mode, &Inventory::default(), &desired, &World::default()).expect("nobody needs it");
-        let there = world(&desired, &json!({}));
+        guard(mode, &Inventory::default(), &desired, &Actual::default()).expect("nobody needs it");
+        let there = actual(&desired, &json!({}));
         refusal(guard(mode, &Inventory::default(), &desired, &there));
         let nodes = Inventory {
             nodes: Nodes { instances: vec!["i-1".to_owned()], ..Nodes::default() },
             ..Inventory::default()
         };
-        let text = refusal(guard(mode, &nodes, &desired, &World::default()));
+        let text = refusal(guard(mode, &nodes, &desired, &Actual::default()));
         assert!(text.contains("1 EC2 instance"), "{text}");
     }
 }

@@ -10,7 +10,7 @@ use tenon_installer_core::apply::Context;
 use tenon_installer_core::desired::Desired;
 use tenon_installer_core::kubernetes::object::{Object, label};
 use tenon_installer_core::kubernetes::{aws_auth, freeze, helm};
-use tenon_installer_core::observe::world::World;
+use tenon_installer_core::observe::actual::Actual;
 use tenon_installer_core::ownership::{INSTALL_ID, Tags};
 use tenon_installer_core::words::count;
 
@@ -71,11 +71,11 @@ impl Inventory {
     pub(crate) async fn read(
         context: &Context,
         desired: &Desired,
-        world: &World,
+        actual: &Actual,
         namespace: &str,
     ) -> Result<Self, ExpectedError> {
-        let found = Found::read(context, desired, world, namespace, &Known::default()).await?;
-        Ok(Self::of(desired, world, found).of_ours_only())
+        let found = Found::read(context, desired, actual, namespace, &Known::default()).await?;
+        Ok(Self::of(desired, actual, found).of_ours_only())
     }
 
     /// The same once more.
@@ -83,11 +83,11 @@ impl Inventory {
         &self,
         context: &Context,
         desired: &Desired,
-        world: &World,
+        actual: &Actual,
         namespace: &str,
     ) -> Result<Self, ExpectedError> {
-        let found = Found::read(context, desired, world, namespace, &self.known).await?;
-        Ok(Self::of(desired, world, found).of_ours_only())
+        let found = Found::read(context, desired, actual, namespace, &self.known).await?;
+        Ok(Self::of(desired, actual, found).of_ours_only())
     }
 
     /// What is left of it. What was an installation's counts even when nothing else of that
@@ -96,20 +96,20 @@ impl Inventory {
         &self,
         context: &Context,
         desired: &Desired,
-        world: &World,
+        actual: &Actual,
         namespace: &str,
     ) -> Result<Self, ExpectedError> {
-        let found = Found::read(context, desired, world, namespace, &self.known).await?;
-        let all = Self::of(desired, world, found);
+        let found = Found::read(context, desired, actual, namespace, &self.known).await?;
+        let all = Self::of(desired, actual, found);
         Ok(if self.is_installed { all } else { all.of_ours_only() })
     }
 
     /// What bears the installation's mark, and all NodePools with what hangs on them.
-    pub(crate) fn of(desired: &Desired, world: &World, found: Found) -> Self {
+    pub(crate) fn of(desired: &Desired, actual: &Actual, found: Found) -> Self {
         let installation = &desired.installation;
         let owns = |tags: &Tags| installation.owns(tags);
         let is_ours = |object: &&Object| {
-            world
+            actual
                 .objects
                 .get(&object.key())
                 .is_some_and(|live| label(live, INSTALL_ID) == Some(&installation.id))
@@ -117,7 +117,7 @@ impl Inventory {
         let ours = |objects: &[Object]| objects.iter().filter(is_ours).cloned().collect::<Vec<_>>();
         let mut operator = ours(&desired.operator);
         operator.extend(desired.canary().filter(|canary| is_ours(&canary)));
-        let surplus = desired.surplus(&world.labelled).cloned();
+        let surplus = desired.surplus(&actual.labelled).cloned();
         let (former_crds, former) = surplus
             .partition::<Vec<_>, _>(|object| object.resource.kind == "CustomResourceDefinition");
         operator.extend(former);
@@ -133,9 +133,9 @@ impl Inventory {
             Some(Err(why)) => (None, Some(why)),
             None => (None, None),
         };
-        let entry = world.access_entry.as_ref().filter(|entry| owns(&entry.tags));
+        let entry = actual.access_entry.as_ref().filter(|entry| owns(&entry.tags));
         let entries = entry.map(|_| desired.node_role.arn.clone());
-        let roles = world.roles.iter().filter(|(_, role)| owns(&role.tags));
+        let roles = actual.roles.iter().filter(|(_, role)| owns(&role.tags));
         let roles = roles.map(|(name, _)| name.clone()).chain(found.former_roles);
         let all = Self {
             is_installed: false,
@@ -144,42 +144,42 @@ impl Inventory {
             has_record,
             crds,
             namespace: ours(std::slice::from_ref(&desired.namespace)).pop(),
-            association: world
+            association: actual
                 .association
                 .as_ref()
                 .filter(|found| owns(&found.tags))
                 .map(|found| found.id.clone()),
             access_entries: entries.into_iter().chain(found.former_entries).collect(),
-            releases: helm::secrets_of(&world.releases, &installation.id),
+            releases: helm::secrets_of(&actual.releases, &installation.id),
             release_namespace: desired.service_account.namespace.clone(),
             provider,
             provider_stays,
-            aws_auth: world
+            aws_auth: actual
                 .aws_auth
                 .as_ref()
                 .and_then(|live| aws_auth::added_by(live, &installation.id)),
-            profile: world
+            profile: actual
                 .profile
                 .as_ref()
                 .filter(|found| owns(&found.tags))
                 .map(|_| desired.profile_name.clone()),
-            fargate: world
+            fargate: actual
                 .fargate
                 .as_ref()
                 .filter(|found| owns(&found.tags))
                 .map(|_| desired.fargate_name.clone()),
-            rules: world
+            rules: actual
                 .rules
                 .iter()
                 .filter(|(_, rule)| owns(&rule.tags))
                 .map(|(name, rule)| (name.clone(), rule.targets.keys().cloned().collect()))
                 .collect(),
-            queue: world
+            queue: actual
                 .queue
                 .as_ref()
                 .filter(|found| owns(&found.tags))
                 .map(|found| (desired.queue_name.clone(), found.url.clone())),
-            marked: world.marked.iter().cloned().collect(),
+            marked: actual.marked.iter().cloned().collect(),
             discovery_tags: desired.discovery_tags.clone(),
             roles: roles.collect::<BTreeSet<_>>().into_iter().collect(),
             nodes: found.nodes,
@@ -314,7 +314,7 @@ mod tests {
             nodes: Nodes { instances: vec!["i-1".to_owned()], ..Nodes::default() },
             ..Found::default()
         };
-        let all = Inventory::of(&desired(""), &World::default(), found);
+        let all = Inventory::of(&desired(""), &Actual::default(), found);
         assert_eq!(all.lines(), [" - 1 EC2 instance: i-1"]);
         assert!(!all.is_installed);
         assert!(all.of_ours_only().is_empty(), "before an uninstall they are somebody else's");

@@ -32,9 +32,9 @@ mod tests {
             all.steps.iter().filter(|step| !repaired.steps.iter().any(|it| it.id == step.id));
         let gone = gone.map(|step| step.kind.as_str()).collect::<Vec<_>>();
         assert_eq!(gone, ["EC2NodeClass", "NodePool"]);
-        let mut world = complete(&desired);
-        world.objects.remove(&desired.deployment().expect("one").key());
-        let plan = repair(diff(&desired, &world).expect("nothing is in the way"));
+        let mut actual = complete(&desired);
+        actual.objects.remove(&desired.deployment().expect("one").key());
+        let plan = repair(diff(&desired, &actual).expect("nothing is in the way"));
         let ids = plan.steps.iter().map(|step| step.id.as_str()).collect::<Vec<_>>();
         assert_eq!(ids, ["Deployment/kube-system/karpenter"]);
     }

@@ -1,5 +1,5 @@
 mod account;
-mod worlds;
+mod cases;
 
 use tenon_installer_core::files::FileOperation;
 

@@ -13,7 +13,7 @@ use tenon_installer_core::desired::{Desired, Role};
 use tenon_installer_core::kubernetes::object::{Object, annotation, first_difference};
 use tenon_installer_core::names;
 use tenon_installer_core::observe::state::RoleState;
-use tenon_installer_core::observe::world::World;
+use tenon_installer_core::observe::actual::Actual;
 use tenon_installer_core::ownership::SPEC_HASH;
 use tenon_installer_core::plan::change::{Change, changes as field_changes};
 use tenon_installer_core::plan::{
@@ -37,7 +37,7 @@ const RECORD: &str = "helm-release";
 pub(crate) fn staged(
     plan: Plan,
     desired: &Desired,
-    world: &World,
+    actual: &Actual,
     seconds: u64,
 ) -> Result<Plan, Vec<String>> {
     let Some(deployment) = desired.deployment() else { return Ok(plan) };
@@ -49,7 +49,7 @@ pub(crate) fn staged(
     for step in plan.steps {
         match &step.action {
             Action::EnsureRole { role, changes } if !changes.create => {
-                match widened(&step, role, world.roles.get(&role.name)) {
+                match widened(&step, role, actual.roles.get(&role.name)) {
                     Ok((wide, narrow)) => {
                         early.extend(wide);
                         late.extend(narrow);
@@ -58,7 +58,7 @@ pub(crate) fn staged(
                 }
             }
             Action::Apply(object) if grants(object) => {
-                let (wide, narrow) = widened_rules(&step, object, world);
+                let (wide, narrow) = widened_rules(&step, object, actual);
                 early.extend(wide);
                 late.extend(narrow);
             }
@@ -70,9 +70,9 @@ pub(crate) fn staged(
     if !refused.is_empty() {
         return Err(refused);
     }
-    let pods_change = early.iter().position(|step| step.id == applied && changes_pods(step, world));
+    let pods_change = early.iter().position(|step| step.id == applied && changes_pods(step, actual));
     if let (Some(at), Some(canary)) = (pods_change, desired.canary()) {
-        if !is_proven(&canary, world) {
+        if !is_proven(&canary, actual) {
             let step = prove(&canary, &early[at], seconds);
             early[at].depends_on.push(CANARY.to_owned());
             early.insert(at, step);
@@ -82,7 +82,7 @@ pub(crate) fn staged(
         }
     }
     let applies = early.iter().any(|step| step.id == applied);
-    if applies || !late.is_empty() && !is_ready(deployment, world) {
+    if applies || !late.is_empty() && !is_ready(deployment, actual) {
         let action = Action::AwaitRollout { deployment: deployment.clone(), seconds };
         let path = deployment.key().path();
         // After everything that is not for later: what is late must not begin while anything is
@@ -112,16 +112,16 @@ pub(crate) fn staged(
 }
 
 /// Whether all pods of a Deployment serve.
-pub(crate) fn is_ready(deployment: &Object, world: &World) -> bool {
-    let live = world.objects.get(&deployment.key());
+pub(crate) fn is_ready(deployment: &Object, actual: &Actual) -> bool {
+    let live = actual.objects.get(&deployment.key());
     live.is_some() && deployment_lacks(live).is_none()
 }
 
 /// Whether a run before this one has seen this very canary ready.
-fn is_proven(canary: &Object, world: &World) -> bool {
-    let live = world.objects.get(&canary.key());
+fn is_proven(canary: &Object, actual: &Actual) -> bool {
+    let live = actual.objects.get(&canary.key());
     live.is_some_and(|live| annotation(live, SPEC_HASH) == annotation(&canary.body, SPEC_HASH))
-        && is_ready(canary, world)
+        && is_ready(canary, actual)
 }
 
 /// What the old version may still need, or what nodes are made from.
@@ -129,12 +129,11 @@ fn is_late(step: &Step) -> bool {
     step.op == Op::Delete || matches!(step.kind.as_str(), "NodePool" | "EC2NodeClass")
 }
 
-/// Whether a step makes other pods of the operator, and not just other labels or another number of
-/// them.
-fn changes_pods(step: &Step, world: &World) -> bool {
+/// Whether a step makes other pods of the operator, and not just other labels or another number of them.
+fn changes_pods(step: &Step, actual: &Actual) -> bool {
     match &step.action {
         Action::Restart(_) => true,
-        Action::Apply(object) => world.objects.get(&object.key()).is_some_and(|live| {
+        Action::Apply(object) => actual.objects.get(&object.key()).is_some_and(|live| {
             let template = |body: &Value| body["spec"]["template"].clone();
             first_difference(&template(&object.body), &template(live)).is_some()
         }),
@@ -219,12 +218,11 @@ fn grants(object: &Object) -> bool {
     matches!(object.resource.kind.as_str(), "ClusterRole" | "Role")
 }
 
-/// The step of a Kubernetes role in two, if the live one grants what the new one does not: rules
-/// for both versions, and those of the new one alone.
-fn widened_rules(step: &Step, object: &Object, world: &World) -> (Option<Step>, Option<Step>) {
+/// The step of a Kubernetes role in two, if the live one grants what the new one does not: rules for both versions, and those of the new one alone.
+fn widened_rules(step: &Step, object: &Object, actual: &Actual) -> (Option<Step>, Option<Step>) {
     let rules = |body: &Value| body["rules"].as_array().cloned().unwrap_or_default();
     let wanted = rules(&object.body);
-    let live = world.objects.get(&object.key()).map(rules).unwrap_or_default();
+    let live = actual.objects.get(&object.key()).map(rules).unwrap_or_default();
     let old = live.iter().filter(|rule| !wanted.contains(rule)).cloned().collect::<Vec<_>>();
     if old.is_empty() {
         return (Some(step.clone()), None);
@@ -236,17 +234,17 @@ fn widened_rules(step: &Step, object: &Object, world: &World) -> (Option<Step>, 
     let hash = names::hash(&wide.body["rules"].to_string(), 12);
     wide.annotate([(SPEC_HASH.to_owned(), format!("{WIDE}{hash}"))].into());
     let is_wide = wanted.iter().all(|rule| live.contains(rule))
-        && world.objects.get(&object.key()).is_some_and(|live| {
+        && actual.objects.get(&object.key()).is_some_and(|live| {
             annotation(live, SPEC_HASH).is_some_and(|hash| hash.starts_with(WIDE))
         });
     let rules = json!({"rules": wide.body["rules"]});
     let mut narrow = step.clone().because(["without the rules that only the old version needed"]);
     narrow.changes = with_origins(field_changes(&rules, &json!({"rules": wanted})), step);
     let first = (!is_wide).then(|| {
-        let changes = world
+        let changes = actual
             .objects
             .get(&object.key())
-            .map(|live| with_origins(object_changes(&wide, live, &world.releases), step))
+            .map(|live| with_origins(object_changes(&wide, live, &actual.releases), step))
             .unwrap_or_default();
         let action = Action::Apply(wide);
         Step { action, changes, ..step.clone() }.because(["rules for both versions"])

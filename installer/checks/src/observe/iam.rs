@@ -29,9 +29,9 @@ pub(super) async fn read(sources: &Sources<'_>) -> IamView {
     );
     IamView {
         provider_audiences: provider.into(),
-        agent: super::agent(sources.world, &sources.desired),
-        association: match sources.world {
-            Some(world) => Seen::Known(world.association.is_some()),
+        agent: super::agent(sources.actual, &sources.desired),
+        association: match sources.actual {
+            Some(actual) => Seen::Known(actual.association.is_some()),
             None => Seen::default(),
         },
         account_summary: summary.into(),

@@ -13,10 +13,10 @@ const EVENTS: &str = "events.amazonaws.com";
 
 /// Queue and rules, of what was read for the plan.
 pub(super) fn read(sources: &Sources<'_>) -> (Seen<Option<QueueView>>, Seen<Vec<RuleView>>) {
-    let (Some(world), Ok(desired)) = (sources.world, &sources.desired) else {
+    let (Some(actual), Ok(desired)) = (sources.actual, &sources.desired) else {
         return Default::default();
     };
-    let queue = world.queue.as_ref().map(|queue| {
+    let queue = actual.queue.as_ref().map(|queue| {
         let number =
             |name: &str| queue.attributes.get(name).and_then(|text| text.parse().ok()).unwrap_or(0);
         let policy = queue.attributes.get("Policy").filter(|policy| !policy.is_empty());
@@ -27,7 +27,7 @@ pub(super) fn read(sources: &Sources<'_>) -> (Seen<Option<QueueView>>, Seen<Vec<
         }
     });
     let rules = desired.rules.iter().map(|rule| {
-        let live = world.rules.get(&rule.name);
+        let live = actual.rules.get(&rule.name);
         RuleView {
             name: rule.name.clone(),
             exists: live.is_some(),
@@ -62,12 +62,12 @@ pub(super) fn deleted(sources: &Sources<'_>) -> Seen<Option<i64>> {
 /// The key that the queue is to have, or, where the queue is not ours to change, the one that it
 /// has.
 pub(super) async fn key(sources: &Sources<'_>) -> Seen<Option<KeyView>> {
-    let (Some(world), Ok(desired)) = (sources.world, &sources.desired) else {
+    let (Some(actual), Ok(desired)) = (sources.actual, &sources.desired) else {
         return Seen::default();
     };
     let id = match &desired.queue {
         Some(wanted) => wanted.key().map(|(key, _)| key.to_owned()),
-        None => world.queue.as_ref().and_then(|queue| {
+        None => actual.queue.as_ref().and_then(|queue| {
             queue.attributes.get("KmsMasterKeyId").filter(|key| !key.is_empty()).cloned()
         }),
     };

@@ -2,7 +2,7 @@
 //! bear, a name of ours.
 
 use super::Desired;
-use crate::observe::world::Lookup;
+use crate::observe::actual::Lookup;
 
 impl Desired {
     /// What to look for.

@@ -17,17 +17,16 @@ use tenon_iam_policies::Document;
 
 use super::{Op, Plan, Step};
 use crate::desired::Desired;
-use crate::observe::world::World;
+use crate::observe::actual::Actual;
 use crate::ownership::{Installation, Tags};
 
 pub use objects::{CANARY_GOES, object_changes, step_id};
 pub use roles::{calls, changes, role_changes};
 pub use views::document as policy;
 
-/// What has to be done, or everything that stands in the way: things under our names that aren't
-/// ours. Then nothing at all is done.
-pub fn diff(desired: &Desired, world: &World) -> Result<Plan, Vec<String>> {
-    let mut differ = Differ { desired, world, plan: Plan::default(), conflicts: Vec::new() };
+/// What has to be done, or everything that stands in the way: things under our names that aren't ours. Then nothing at all is done.
+pub fn diff(desired: &Desired, actual: &Actual) -> Result<Plan, Vec<String>> {
+    let mut differ = Differ { desired, actual, plan: Plan::default(), conflicts: Vec::new() };
     let node_role_is_new = differ.role("node-role", &desired.node_role);
     differ.instance_profile();
     differ.spot_role();
@@ -50,7 +49,7 @@ pub fn diff(desired: &Desired, world: &World) -> Result<Plan, Vec<String>> {
 
 struct Differ<'a> {
     desired: &'a Desired,
-    world: &'a World,
+    actual: &'a Actual,
     plan: Plan,
     conflicts: Vec<String>,
 }

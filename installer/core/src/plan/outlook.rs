@@ -8,7 +8,7 @@ use tenon_crds::{EC2NodeClassSpec, NodePoolSpec, hash};
 use super::{Action, Op, Plan};
 use crate::desired::Desired;
 use crate::kubernetes::object::{Object, annotation, label};
-use crate::observe::world::World;
+use crate::observe::actual::Actual;
 use crate::words::count;
 
 /// Hours in a month, as AWS counts them.
@@ -71,12 +71,12 @@ pub struct Drift {
 
 impl Outlook {
     /// Looks ahead. `claims` are all NodeClaims, if they were read.
-    pub fn of(plan: &Plan, desired: &Desired, world: &World, claims: Option<&[Value]>) -> Self {
+    pub fn of(plan: &Plan, desired: &Desired, actual: &Actual, claims: Option<&[Value]>) -> Self {
         Self {
             cost: cost(plan, desired),
             node_claims: claims.map(<[Value]>::len),
             drift: changed_node_objects(plan)
-                .filter_map(|object| drift(object, world, claims.unwrap_or_default()))
+                .filter_map(|object| drift(object, actual, claims.unwrap_or_default()))
                 .collect(),
         }
     }
@@ -206,8 +206,8 @@ fn changed_node_objects(plan: &Plan) -> impl Iterator<Item = &Object> {
     })
 }
 
-fn drift(object: &Object, world: &World, claims: &[Value]) -> Option<Drift> {
-    let live = world.objects.get(&object.key())?;
+fn drift(object: &Object, actual: &Actual, claims: &[Value]) -> Option<Drift> {
+    let live = actual.objects.get(&object.key())?;
     let before = &live["spec"];
     let after = applied(before, &object.body["spec"]);
     let is_pool = object.resource.kind == "NodePool";
@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn what_enters_the_hash_makes_all_nodes_drift_and_a_selector_those_that_no_longer_fit() {
         let before = desired("");
-        let world = complete(&before);
+        let actual = complete(&before);
         let mut older = claim("default");
         older["metadata"]["annotations"][aws::EC2NODECLASS_HASH_VERSION] = json!("v1");
         let claims = [claim("default"), claim("default"), claim("mine"), older];
@@ -335,7 +335,7 @@ mod tests {
                 .node_objects
                 .iter()
                 .filter(|object| {
-                    world
+                    actual
                         .objects
                         .get(&object.key())
                         .is_some_and(|live| live["spec"] != object.body["spec"])
@@ -344,7 +344,7 @@ mod tests {
                     Step::new(&object.name, "", "", Op::Update, Action::Apply(object.clone()))
                 });
             let plan = Plan { steps: steps.collect(), warnings: Vec::new() };
-            Outlook::of(&plan, &after, &world, Some(&claims)).lines()
+            Outlook::of(&plan, &after, &actual, Some(&claims)).lines()
         };
         assert_eq!(of(""), ["Nodes: none of 4 NodeClaims drifts."]);
         assert_eq!(

@@ -14,7 +14,7 @@ use crate::kubernetes::freeze;
 use crate::kubernetes::helm::{self, Revision};
 use crate::kubernetes::object::Object;
 use crate::observe::state::AccessEntryState;
-use crate::observe::world::World;
+use crate::observe::actual::Actual;
 use crate::ownership::{INSTALL_ID, Tags};
 use crate::testing::{complete, desired, facts, ids, settings, untouched};
 
@@ -54,10 +54,10 @@ fn a_complete_installation_needs_nothing() {
 #[test]
 fn each_change_from_outside_is_named_and_repaired() {
     let desired = desired("");
-    let change = |change: &dyn Fn(&mut World)| {
-        let mut world = complete(&desired);
-        change(&mut world);
-        let plan = diff(&desired, &world).expect("nothing is in the way");
+    let change = |change: &dyn Fn(&mut Actual)| {
+        let mut actual = complete(&desired);
+        change(&mut actual);
+        let plan = diff(&desired, &actual).expect("nothing is in the way");
         plan.steps
             .iter()
             .map(|step| {
@@ -76,39 +76,39 @@ fn each_change_from_outside_is_named_and_repaired() {
     let controller_role = desired.controller_role.name.clone();
     let spot = desired.rules[0].name.clone();
     let report = [
-        change(&|world| {
-            let role = world.roles.get_mut(&node_role).expect("role");
+        change(&|actual| {
+            let role = actual.roles.get_mut(&node_role).expect("role");
             role.attached = ["arn:aws:iam::aws:policy/AdministratorAccess".to_owned()].into();
         }),
-        change(&|world| {
-            let role = world.roles.get_mut(&controller_role).expect("role");
+        change(&|actual| {
+            let role = actual.roles.get_mut(&controller_role).expect("role");
             role.trust = "{}".to_owned();
         }),
-        change(&|world| world.roles.get_mut(&controller_role).expect("role").inline.clear()),
-        change(&|world| {
-            let tags = &mut world.roles.get_mut(&node_role).expect("role").tags;
+        change(&|actual| actual.roles.get_mut(&controller_role).expect("role").inline.clear()),
+        change(&|actual| {
+            let tags = &mut actual.roles.get_mut(&node_role).expect("role").tags;
             tags.insert("tenon.sh/version".to_owned(), "0.0.1".to_owned());
         }),
-        change(&|world| {
-            world.roles.remove(&node_role);
+        change(&|actual| {
+            actual.roles.remove(&node_role);
         }),
-        change(&|world| {
-            let association = world.association.as_mut().expect("association");
+        change(&|actual| {
+            let association = actual.association.as_mut().expect("association");
             association.role_arn = "arn:other".to_owned();
         }),
-        change(&|world| world.association = None),
-        change(&|world| {
-            let attributes = &mut world.queue.as_mut().expect("queue").attributes;
+        change(&|actual| actual.association = None),
+        change(&|actual| {
+            let attributes = &mut actual.queue.as_mut().expect("queue").attributes;
             attributes.insert("MessageRetentionPeriod".to_owned(), "60".to_owned());
         }),
-        change(&|world| world.rules.get_mut(&spot).expect("rule").enabled = false),
-        change(&|world| world.rules.get_mut(&spot).expect("rule").targets.clear()),
-        change(&|world| {
-            world.network.insert("subnet-b".to_owned(), Tags::new());
+        change(&|actual| actual.rules.get_mut(&spot).expect("rule").enabled = false),
+        change(&|actual| actual.rules.get_mut(&spot).expect("rule").targets.clear()),
+        change(&|actual| {
+            actual.network.insert("subnet-b".to_owned(), Tags::new());
         }),
-        change(&|world| {
+        change(&|actual| {
             let deployment = desired.deployment().expect("a Deployment").key();
-            world.objects.get_mut(&deployment).expect("Deployment")["spec"]["replicas"] = 5.into();
+            actual.objects.get_mut(&deployment).expect("Deployment")["spec"]["replicas"] = 5.into();
         }),
     ];
     insta::assert_snapshot!(report.join("\n"));
@@ -125,41 +125,41 @@ fn what_is_no_longer_asked_for_is_removed() {
 #[test]
 fn foreign_things_under_our_names_stop_everything() {
     let desired = desired("");
-    let mut world = complete(&desired);
-    for role in world.roles.values_mut() {
+    let mut actual = complete(&desired);
+    for role in actual.roles.values_mut() {
         role.tags.clear();
     }
-    world.queue.as_mut().expect("queue").tags.insert(INSTALL_ID.into(), "ffffffff".into());
-    world.association.as_mut().expect("association").tags.clear();
-    world.access_entry.as_mut().expect("entry").tags.clear();
-    for rule in world.rules.values_mut() {
+    actual.queue.as_mut().expect("queue").tags.insert(INSTALL_ID.into(), "ffffffff".into());
+    actual.association.as_mut().expect("association").tags.clear();
+    actual.access_entry.as_mut().expect("entry").tags.clear();
+    for rule in actual.rules.values_mut() {
         rule.tags.clear();
     }
-    world.network.insert(
+    actual.network.insert(
         "subnet-a".to_owned(),
         [("karpenter.sh/discovery".to_owned(), "other".to_owned())].into(),
     );
-    for (key, object) in &mut world.objects {
+    for (key, object) in &mut actual.objects {
         if key.kind == "Deployment" || key.kind == "CustomResourceDefinition" {
             object["metadata"]["labels"] =
                 serde_json::json!({"app.kubernetes.io/managed-by": "Helm"});
         }
     }
-    insta::assert_snapshot!(diff(&desired, &world).expect_err("refused").join("\n"));
+    insta::assert_snapshot!(diff(&desired, &actual).expect_err("refused").join("\n"));
 }
 
 #[test]
 fn a_discovery_tag_that_was_there_before_is_used_and_never_removed() {
     let with_tags = desired("");
-    let mut world = complete(&with_tags);
-    world.network.insert(
+    let mut actual = complete(&with_tags);
+    actual.network.insert(
         "subnet-a".to_owned(),
         [("karpenter.sh/discovery".to_owned(), "prod".to_owned())].into(),
     );
-    world.marked.remove("subnet-a");
-    assert_eq!(diff(&with_tags, &world), Ok(Plan::default()));
+    actual.marked.remove("subnet-a");
+    assert_eq!(diff(&with_tags, &actual), Ok(Plan::default()));
     let plan =
-        diff(&desired("network:\n  discovery: ids\n"), &world).expect("nothing is in the way");
+        diff(&desired("network:\n  discovery: ids\n"), &actual).expect("nothing is in the way");
     assert!(!ids(&plan).contains(&"discovery/subnet-a"), "{:?}", ids(&plan));
     assert!(ids(&plan).contains(&"discovery/subnet-b"));
 }
@@ -167,13 +167,13 @@ fn a_discovery_tag_that_was_there_before_is_used_and_never_removed() {
 #[test]
 fn a_node_pool_of_the_users_is_left_as_it_is() {
     let desired = desired("");
-    let mut world = complete(&desired);
-    for (key, object) in &mut world.objects {
+    let mut actual = complete(&desired);
+    for (key, object) in &mut actual.objects {
         if key.kind == "NodePool" {
             *object = serde_json::json!({"metadata": {"name": "default"}, "spec": {"weight": 7}});
         }
     }
-    let plan = diff(&desired, &world).expect("nothing is in the way");
+    let plan = diff(&desired, &actual).expect("nothing is in the way");
     assert!(plan.steps.is_empty());
     assert_eq!(plan.warnings, ["NodePool default exists, and is not changed"]);
 }
@@ -181,14 +181,14 @@ fn a_node_pool_of_the_users_is_left_as_it_is() {
 #[test]
 fn a_frozen_node_pool_is_left_frozen() {
     let desired = desired("");
-    let mut world = complete(&desired);
-    for (key, object) in &mut world.objects {
+    let mut actual = complete(&desired);
+    for (key, object) in &mut actual.objects {
         if key.kind == "NodePool" {
             object["metadata"]["annotations"][freeze::FROZEN] = "{}".into();
             object["spec"]["limits"]["cpu"] = "0".into();
         }
     }
-    let plan = diff(&desired, &world).expect("nothing is in the way");
+    let plan = diff(&desired, &actual).expect("nothing is in the way");
     assert!(plan.steps.is_empty());
     assert_eq!(
         plan.warnings,
@@ -199,9 +199,9 @@ fn a_frozen_node_pool_is_left_frozen() {
 #[test]
 fn helm_s_own_revision_is_followed_by_one_of_ours_and_the_oldest_go() {
     let desired = desired("");
-    let mut world = complete(&desired);
-    let ours = world.releases[0].clone();
-    world.releases = (1..=12)
+    let mut actual = complete(&desired);
+    let ours = actual.releases[0].clone();
+    actual.releases = (1..=12)
         .map(|number| Revision {
             secret: helm::secret_name(number),
             number,
@@ -210,7 +210,7 @@ fn helm_s_own_revision_is_followed_by_one_of_ours_and_the_oldest_go() {
             ..ours.clone()
         })
         .collect();
-    let plan = diff(&desired, &world).expect("nothing is in the way");
+    let plan = diff(&desired, &actual).expect("nothing is in the way");
     let [step] = plan.steps.as_slice() else { panic!("one step: {:?}", ids(&plan)) };
     let Action::WriteRelease { revision, deployed, old, .. } = &step.action else {
         panic!("{:?}", step.action)
@@ -258,7 +258,7 @@ fn a_saved_plan_is_applied_as_it_is_or_not_at_all() {
     let role = complete(&desired).roles.remove(&desired.node_role.name).expect("a role");
     moved.roles.insert(desired.node_role.name.clone(), role);
     let other = diff(&desired, &moved).expect("nothing is in the way");
-    let Err(Moved { changes }) = read.check(&other) else { panic!("the world has moved") };
+    let Err(Moved { changes }) = read.check(&other) else { panic!("the account has changed") };
     // What waited for that step is listed as well.
     assert_eq!(changes[0], format!("no longer needed: IAM role {}", desired.node_role.arn));
 }
@@ -269,16 +269,16 @@ fn a_role_of_somebody_else_is_used_and_not_touched() {
     facts.node_role_arn = Some("arn:aws:iam::111122223333:role/their-nodes".to_owned());
     let text = "identity:\n  controllerRoleArn: arn:aws:iam::111122223333:role/their-controller\nnodes:\n  roleName: their-nodes\n";
     let desired = Desired::new(&settings(text), &facts).expect("fit");
-    let mut world = untouched();
-    let plan = diff(&desired, &world).expect("nothing is in the way");
+    let mut actual = untouched();
+    let plan = diff(&desired, &actual).expect("nothing is in the way");
     assert!(!ids(&plan).iter().any(|id| id.ends_with("-role")));
     assert!(ids(&plan).contains(&"access-entry"));
-    world.access_entry = Some(AccessEntryState {
+    actual.access_entry = Some(AccessEntryState {
         arn: "arn:entry".into(),
         kind: "EC2_LINUX".into(),
         tags: Tags::new(),
     });
-    let plan = diff(&desired, &world).expect("their entry for their role is used");
+    let plan = diff(&desired, &actual).expect("their entry for their role is used");
     assert!(!ids(&plan).contains(&"access-entry"));
 }
 
@@ -295,29 +295,29 @@ fn an_unfit_cluster_is_refused_with_every_reason() {
 }
 
 /// Any subset of what we make, as a kill between any two steps would leave it.
-fn partial(desired: &Desired, there: &[bool]) -> World {
+fn partial(desired: &Desired, there: &[bool]) -> Actual {
     let full = complete(desired);
-    let mut world = untouched();
+    let mut actual = untouched();
     let mut there = there.iter().copied().cycle();
     let mut is_there = || there.next().unwrap_or(false);
-    world.roles = full.roles.into_iter().filter(|_| is_there()).collect();
-    world.rules = full.rules.into_iter().filter(|_| is_there()).collect();
-    world.objects = full.objects.into_iter().filter(|_| is_there()).collect();
-    world.queue = full.queue.filter(|_| is_there());
-    world.association = full.association.filter(|_| is_there());
-    world.access_entry = full.access_entry.filter(|_| is_there());
-    world.provider = full.provider.filter(|_| is_there());
-    world.aws_auth = full.aws_auth.filter(|_| is_there());
-    world.profile = full.profile.filter(|_| is_there());
-    world.fargate = full.fargate.filter(|_| is_there());
-    world.releases = full.releases.into_iter().filter(|_| is_there()).collect();
+    actual.roles = full.roles.into_iter().filter(|_| is_there()).collect();
+    actual.rules = full.rules.into_iter().filter(|_| is_there()).collect();
+    actual.objects = full.objects.into_iter().filter(|_| is_there()).collect();
+    actual.queue = full.queue.filter(|_| is_there());
+    actual.association = full.association.filter(|_| is_there());
+    actual.access_entry = full.access_entry.filter(|_| is_there());
+    actual.provider = full.provider.filter(|_| is_there());
+    actual.aws_auth = full.aws_auth.filter(|_| is_there());
+    actual.profile = full.profile.filter(|_| is_there());
+    actual.fargate = full.fargate.filter(|_| is_there());
+    actual.releases = full.releases.into_iter().filter(|_| is_there()).collect();
     for id in full.marked {
         if is_there() {
-            world.network.insert(id.clone(), desired.discovery_tags.clone());
-            world.marked.insert(id);
+            actual.network.insert(id.clone(), desired.discovery_tags.clone());
+            actual.marked.insert(id);
         }
     }
-    world
+    actual
 }
 
 proptest! {
@@ -326,8 +326,8 @@ proptest! {
     #[test]
     fn a_partial_installation_is_completed_and_nothing_is_done_twice(there in proptest::collection::vec(any::<bool>(), 50)) {
         let desired = desired("");
-        let world = partial(&desired, &there);
-        let plan = diff(&desired, &world).expect("nothing is in the way");
+        let actual = partial(&desired, &there);
+        let plan = diff(&desired, &actual).expect("nothing is in the way");
         prop_assert!(is_runnable(&plan));
         let full = diff(&desired, &untouched()).expect("nothing is in the way");
         let all = ids(&full).into_iter().collect::<BTreeSet<_>>();
@@ -337,7 +337,7 @@ proptest! {
             prop_assert!(all.contains(step.id.as_str()));
         }
         for object in desired.objects() {
-            if world.objects.contains_key(&object.key()) && object.resource.kind != "Deployment" {
+            if actual.objects.contains_key(&object.key()) && object.resource.kind != "Deployment" {
                 let id = step_id(object);
                 prop_assert!(!steps.contains(&id.as_str()), "{} is there already", id);
             }
@@ -348,22 +348,22 @@ proptest! {
 #[test]
 fn what_earlier_settings_asked_for_goes_once_the_new_pods_are_there_and_crds_stay() {
     let desired = desired("");
-    let mut world = complete(&desired);
+    let mut actual = complete(&desired);
     let object = |kind: &str, api: &str, plural: &str, namespace: Option<&str>| {
         let metadata = serde_json::json!({"name": "old", "namespace": namespace});
         let body = serde_json::json!({"apiVersion": api, "kind": kind, "metadata": metadata});
         Object::from_json(body, plural)
     };
     let rbac = "rbac.authorization.k8s.io/v1";
-    world.labelled = desired.operator.iter().chain(&desired.crds).cloned().collect();
-    world.labelled.extend(desired.canary());
-    world.labelled.push(object("ClusterRole", rbac, "clusterroles", None));
-    world.labelled.push(object("Deployment", "apps/v1", "deployments", Some("kube-system")));
+    actual.labelled = desired.operator.iter().chain(&desired.crds).cloned().collect();
+    actual.labelled.extend(desired.canary());
+    actual.labelled.push(object("ClusterRole", rbac, "clusterroles", None));
+    actual.labelled.push(object("Deployment", "apps/v1", "deployments", Some("kube-system")));
     let crd = "apiextensions.k8s.io/v1";
-    world.labelled.push(object("CustomResourceDefinition", crd, "customresourcedefinitions", None));
-    let plan = diff(&desired, &world).expect("nothing is in the way");
+    actual.labelled.push(object("CustomResourceDefinition", crd, "customresourcedefinitions", None));
+    let plan = diff(&desired, &actual).expect("nothing is in the way");
     assert_eq!(ids(&plan), ["old/ClusterRole/old", "old/Deployment/kube-system/old"]);
-    world.labelled.push(object("ServiceAccount", "v1", "serviceaccounts", Some("other")));
-    let conflicts = diff(&desired, &world).expect_err("its association would be left");
+    actual.labelled.push(object("ServiceAccount", "v1", "serviceaccounts", Some("other")));
+    let conflicts = diff(&desired, &actual).expect_err("its association would be left");
     assert!(conflicts[0].contains("tenon uninstall"), "{conflicts:?}");
 }

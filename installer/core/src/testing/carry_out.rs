@@ -1,4 +1,4 @@
-//! Plans carried out on a world in memory.
+//! Plans carried out in memory.
 
 use std::collections::BTreeSet;
 
@@ -10,12 +10,12 @@ use crate::kubernetes::object::Object;
 use crate::observe::state::{
     AccessEntryState, AgentState, AssociationState, FargateState, ProfileState,
 };
-use crate::observe::world::World;
+use crate::observe::actual::Actual;
 use crate::plan::{Action, Plan, Step};
 
-/// Does to a world what a plan does to AWS and Kubernetes.
-pub fn carry_out(plan: &Plan, desired: &Desired, world: &mut World) {
-    carry_out_some(plan, (usize::MAX, 0), desired, world);
+/// Changes an actual state as a plan changes AWS and Kubernetes.
+pub fn carry_out(plan: &Plan, desired: &Desired, actual: &mut Actual) {
+    carry_out_some(plan, (usize::MAX, 0), desired, actual);
 }
 
 /// The same, and dies after so many steps. Which one of several steps that could be done is the
@@ -24,7 +24,7 @@ pub fn carry_out_some(
     plan: &Plan,
     (at_most, order): (usize, usize),
     desired: &Desired,
-    world: &mut World,
+    actual: &mut Actual,
 ) {
     let mut done = BTreeSet::new();
     while done.len() < plan.steps.len().min(at_most) {
@@ -34,18 +34,18 @@ pub fn carry_out_some(
         let ready = plan.steps.iter().filter(is_ready).collect::<Vec<_>>();
         assert!(!ready.is_empty(), "the plan is runnable");
         let next = ready[order % ready.len()];
-        perform(&next.action, desired, world);
+        perform(&next.action, desired, actual);
         done.insert(next.id.clone());
     }
 }
 
 /// Does what one step does.
-pub fn perform(action: &Action, desired: &Desired, world: &mut World) {
+pub fn perform(action: &Action, desired: &Desired, actual: &mut Actual) {
     let id = &desired.installation.id;
     match action {
         Action::EnsureRole { role, changes } => {
             let arn = desired.scope.role_arn(&role.path, &role.name);
-            let state = world.roles.entry(role.name.clone()).or_default();
+            let state = actual.roles.entry(role.name.clone()).or_default();
             if changes.create {
                 state.arn = arn;
             }
@@ -66,10 +66,10 @@ pub fn perform(action: &Action, desired: &Desired, world: &mut World) {
             state.inline.retain(|name, _| !changes.delete.contains(name));
         }
         Action::ProveCanary { canary, .. } => {
-            world.objects.insert(canary.key(), canary.body.clone());
-            serve(canary, world);
+            actual.objects.insert(canary.key(), canary.body.clone());
+            serve(canary, actual);
         }
-        Action::AwaitRollout { deployment, .. } => serve(deployment, world),
+        Action::AwaitRollout { deployment, .. } => serve(deployment, actual),
         Action::Adopt { .. }
         | Action::Release { .. }
         | Action::AddPolicy { .. }
@@ -79,43 +79,43 @@ pub fn perform(action: &Action, desired: &Desired, world: &mut World) {
         | Action::ForgetHandOver { .. }
         | Action::AwaitLeader { .. } => panic!("an adoption is no part of an installation"),
         Action::Delete(object) => {
-            world.objects.remove(&object.key());
-            world.labelled.retain(|other| other.key() != object.key());
+            actual.objects.remove(&object.key());
+            actual.labelled.retain(|other| other.key() != object.key());
         }
-        Action::RemoveCanary { canary } => drop(world.objects.remove(&canary.key())),
-        Action::DeleteRole { name } => drop(world.roles.remove(name)),
+        Action::RemoveCanary { canary } => drop(actual.objects.remove(&canary.key())),
+        Action::DeleteRole { name } => drop(actual.roles.remove(name)),
         Action::EnsureProfile { profile, .. } => {
-            world.profile = Some(ProfileState {
+            actual.profile = Some(ProfileState {
                 arn: profile.arn.clone(),
                 roles: vec![profile.role.clone()],
                 tags: profile.tags.clone(),
             });
         }
-        Action::CreateSpotRole => world.spot_role = true,
+        Action::CreateSpotRole => actual.spot_role = true,
         Action::EnsureProvider { provider, create } => {
-            let state = world.provider.get_or_insert_default();
+            let state = actual.provider.get_or_insert_default();
             if *create {
                 state.tags = provider.tags.clone();
             }
             state.audiences.push(provider.audience.clone());
         }
         Action::MapRole(mapping) => {
-            let change = aws_auth::with(world.aws_auth.as_ref(), mapping, id).expect("it parses");
+            let change = aws_auth::with(actual.aws_auth.as_ref(), mapping, id).expect("it parses");
             let change = change.expect("a change");
-            world.aws_auth = Some(match world.aws_auth.take() {
+            actual.aws_auth = Some(match actual.aws_auth.take() {
                 Some(live) => merged(live, &change),
                 None => change,
             });
         }
-        Action::UnmapRole => match aws_auth::without(world.aws_auth.as_ref(), id) {
-            Ok(Removal::Delete) => world.aws_auth = None,
+        Action::UnmapRole => match aws_auth::without(actual.aws_auth.as_ref(), id) {
+            Ok(Removal::Delete) => actual.aws_auth = None,
             Ok(Removal::Patch(patch)) => {
-                world.aws_auth = world.aws_auth.take().map(|live| merged(live, &patch));
+                actual.aws_auth = actual.aws_auth.take().map(|live| merged(live, &patch));
             }
             other => panic!("{other:?}"),
         },
         Action::CreateFargate { profile, .. } => {
-            world.fargate = Some(FargateState {
+            actual.fargate = Some(FargateState {
                 arn: "arn:fargate".to_owned(),
                 status: "ACTIVE".to_owned(),
                 role_arn: profile.role_arn.clone(),
@@ -124,56 +124,56 @@ pub fn perform(action: &Action, desired: &Desired, world: &mut World) {
                 tags: profile.tags.clone(),
             });
         }
-        Action::DeleteFargate { .. } => world.fargate = None,
-        Action::InstallAgent => world.agent = AgentState::Addon("ACTIVE".to_owned()),
+        Action::DeleteFargate { .. } => actual.fargate = None,
+        Action::InstallAgent => actual.agent = AgentState::Addon("ACTIVE".to_owned()),
         Action::CreateAssociation(association) | Action::UpdateAssociation { association, .. } => {
-            world.association = Some(AssociationState {
+            actual.association = Some(AssociationState {
                 id: "a-1".to_owned(),
                 arn: "arn:association".to_owned(),
                 role_arn: association.role_arn.clone(),
                 tags: association.tags.clone(),
             });
         }
-        Action::DeleteAssociation { .. } => world.association = None,
+        Action::DeleteAssociation { .. } => actual.association = None,
         Action::CreateAccessEntry { entry, .. } => {
-            world.access_entry = Some(AccessEntryState {
+            actual.access_entry = Some(AccessEntryState {
                 arn: "arn:entry".to_owned(),
                 kind: entry.kind.to_owned(),
                 tags: entry.tags.clone(),
             });
         }
-        Action::DeleteAccessEntry { .. } => world.access_entry = None,
+        Action::DeleteAccessEntry { .. } => actual.access_entry = None,
         Action::CreateQueue(queue) | Action::UpdateQueue { queue, .. } => {
-            let state = world.queue.get_or_insert_default();
+            let state = actual.queue.get_or_insert_default();
             state.attributes.extend(queue.attributes.clone());
             state.attributes.insert("Policy".to_owned(), queue.policy.to_json());
             // What is empty SQS does not say.
             state.attributes.retain(|_, value| !value.is_empty());
             state.tags.extend(queue.tags.clone());
         }
-        Action::DeleteQueue { .. } => world.queue = None,
+        Action::DeleteQueue { .. } => actual.queue = None,
         Action::EnsureRule { rule, .. } => {
-            let state = world.rules.entry(rule.name.clone()).or_default();
+            let state = actual.rules.entry(rule.name.clone()).or_default();
             state.arn.clone_from(&rule.arn);
             state.pattern = Some(rule.pattern.clone());
             state.enabled = true;
             state.targets.insert(rule.target_id.clone(), rule.target_arn.clone());
             state.tags.extend(rule.tags.clone());
         }
-        Action::DeleteRule { name, .. } => drop(world.rules.remove(name)),
+        Action::DeleteRule { name, .. } => drop(actual.rules.remove(name)),
         Action::Tag { id, tags } => {
-            world.network.entry(id.clone()).or_default().extend(tags.clone());
-            world.marked.insert(id.clone());
+            actual.network.entry(id.clone()).or_default().extend(tags.clone());
+            actual.marked.insert(id.clone());
         }
         Action::Untag { id, tags } => {
-            world.marked.remove(id);
-            if let Some(live) = world.network.get_mut(id) {
+            actual.marked.remove(id);
+            if let Some(live) = actual.network.get_mut(id) {
                 live.retain(|key, value| tags.get(key) != Some(value));
             }
         }
         Action::TagEks { arn, tags } => {
             let (association, entry, fargate) =
-                (&mut world.association, &mut world.access_entry, &mut world.fargate);
+                (&mut actual.association, &mut actual.access_entry, &mut actual.fargate);
             if let Some(state) = association.as_mut().filter(|state| state.arn == *arn) {
                 state.tags.extend(tags.clone());
             }
@@ -185,13 +185,13 @@ pub fn perform(action: &Action, desired: &Desired, world: &mut World) {
             }
         }
         Action::WriteRelease { record, revision, deployed, old } => {
-            for state in &mut world.releases {
+            for state in &mut actual.releases {
                 if deployed.contains(&state.secret) {
                     "superseded".clone_into(&mut state.status);
                 }
             }
-            world.releases.retain(|state| !old.contains(&state.secret));
-            world.releases.push(Revision {
+            actual.releases.retain(|state| !old.contains(&state.secret));
+            actual.releases.push(Revision {
                 secret: helm::secret_name(*revision),
                 number: *revision,
                 status: "deployed".to_owned(),
@@ -200,17 +200,17 @@ pub fn perform(action: &Action, desired: &Desired, world: &mut World) {
             });
         }
         Action::DeleteRelease { secrets, .. } => {
-            world.releases.retain(|state| !secrets.contains(&state.secret));
+            actual.releases.retain(|state| !secrets.contains(&state.secret));
         }
         Action::Apply(object) | Action::Restart(object) => {
-            world.objects.insert(object.key(), object.body.clone());
+            actual.objects.insert(object.key(), object.body.clone());
         }
     }
 }
 
 /// All pods of a Deployment run.
-fn serve(deployment: &Object, world: &mut World) {
-    let live = world.objects.get_mut(&deployment.key()).expect("it was applied");
+fn serve(deployment: &Object, actual: &mut Actual) {
+    let live = actual.objects.get_mut(&deployment.key()).expect("it was applied");
     let n = live["spec"]["replicas"].clone();
     live["status"] =
         serde_json::json!({"replicas": n, "updatedReplicas": n, "availableReplicas": n});

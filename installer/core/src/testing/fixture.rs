@@ -1,4 +1,4 @@
-//! Settings, what should be there for them, and worlds: nothing there yet, and everything there.
+//! Settings, what should be there for them, and actual states: nothing there yet, and everything there.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::observe::state::{
     AccessEntryState, AgentState, AssociationState, FargateState, ProfileState, ProviderState,
     QueueState, RoleState, RuleState,
 };
-use crate::observe::world::World;
+use crate::observe::actual::Actual;
 use crate::ownership::Tags;
 use crate::settings::{Inferred, Settings, Source};
 
@@ -60,25 +60,24 @@ pub fn desired(extra: &str) -> Desired {
 }
 
 /// A cluster as it is before anything is installed.
-pub fn untouched() -> World {
-    World {
+pub fn untouched() -> Actual {
+    Actual {
         agent: AgentState::Addon("ACTIVE".to_owned()),
         spot_role: true,
         network: ["subnet-a", "subnet-b", "subnet-c", "sg-cluster"]
             .map(|id| (id.to_owned(), Tags::new()))
             .into(),
-        ..World::default()
+        ..Actual::default()
     }
 }
 
-/// A world in which everything is as it should be: what AWS and Kubernetes would say after a
-/// complete installation.
-pub fn complete(desired: &Desired) -> World {
-    let mut world = untouched();
+/// The actual state in which everything is as it should be: what AWS and Kubernetes would say after a complete installation.
+pub fn complete(desired: &Desired) -> Actual {
+    let mut actual = untouched();
     let fargate_role = desired.fargate.as_ref().map(|_| &desired.fargate_role);
     for role in [&desired.node_role, &desired.controller_role].into_iter().chain(fargate_role) {
         let Some(spec) = &role.spec else { continue };
-        world.roles.insert(
+        actual.roles.insert(
             spec.name.clone(),
             RoleState {
                 arn: role.arn.clone(),
@@ -94,30 +93,30 @@ pub fn complete(desired: &Desired) -> World {
             },
         );
     }
-    world.association = desired.association.as_ref().map(|association| AssociationState {
+    actual.association = desired.association.as_ref().map(|association| AssociationState {
         id: "a-1".to_owned(),
         arn: "arn:association".to_owned(),
         role_arn: association.role_arn.clone(),
         tags: association.tags.clone(),
     });
-    world.provider = desired.provider.as_ref().map(|provider| ProviderState {
+    actual.provider = desired.provider.as_ref().map(|provider| ProviderState {
         audiences: vec![provider.audience.clone()],
         tags: provider.tags.clone(),
     });
-    world.access_entry = desired.access_entry.as_ref().map(|entry| AccessEntryState {
+    actual.access_entry = desired.access_entry.as_ref().map(|entry| AccessEntryState {
         arn: "arn:entry".to_owned(),
         kind: entry.kind.to_owned(),
         tags: entry.tags.clone(),
     });
-    world.aws_auth = desired.aws_auth.as_ref().and_then(|mapping| {
+    actual.aws_auth = desired.aws_auth.as_ref().and_then(|mapping| {
         aws_auth::with(None, mapping, &desired.installation.id).expect("there is none")
     });
-    world.profile = desired.profile.as_ref().map(|profile| ProfileState {
+    actual.profile = desired.profile.as_ref().map(|profile| ProfileState {
         arn: profile.arn.clone(),
         roles: vec![profile.role.clone()],
         tags: profile.tags.clone(),
     });
-    world.fargate = desired.fargate.as_ref().map(|profile| FargateState {
+    actual.fargate = desired.fargate.as_ref().map(|profile| FargateState {
         arn: "arn:fargate".to_owned(),
         status: "ACTIVE".to_owned(),
         role_arn: profile.role_arn.clone(),
@@ -125,13 +124,13 @@ pub fn complete(desired: &Desired) -> World {
         selectors: vec![(profile.namespace.clone(), profile.labels.clone())],
         tags: profile.tags.clone(),
     });
-    world.queue = desired.queue.as_ref().map(|queue| {
+    actual.queue = desired.queue.as_ref().map(|queue| {
         let mut attributes = queue.attributes.clone();
         attributes.insert("Policy".to_owned(), queue.policy.to_json());
         attributes.insert("VisibilityTimeout".to_owned(), "30".to_owned());
         QueueState { url: "http://queue".to_owned(), attributes, tags: queue.tags.clone() }
     });
-    world.releases = desired
+    actual.releases = desired
         .helm
         .iter()
         .map(|record| Revision {
@@ -143,7 +142,7 @@ pub fn complete(desired: &Desired) -> World {
         })
         .collect();
     for rule in &desired.rules {
-        world.rules.insert(
+        actual.rules.insert(
             rule.name.clone(),
             RuleState {
                 arn: rule.arn.clone(),
@@ -155,14 +154,14 @@ pub fn complete(desired: &Desired) -> World {
         );
     }
     for id in &desired.discovery {
-        world.network.insert(id.clone(), desired.discovery_tags.clone());
-        world.marked.insert(id.clone());
+        actual.network.insert(id.clone(), desired.discovery_tags.clone());
+        actual.marked.insert(id.clone());
     }
     for object in desired.objects() {
         let mut live = object.body.clone();
         live["metadata"]["resourceVersion"] = "1".into();
         live["status"] = serde_json::json!({});
-        world.objects.insert(object.key(), live);
+        actual.objects.insert(object.key(), live);
     }
-    world
+    actual
 }

@@ -649,11 +649,11 @@ fn what_is_given_wins_and_loses_nothing_else() {
 #[test]
 fn another_lease_is_followed_by_every_step() {
     let found = found(with_variable(json!({"name": "LEADER_ELECTION_NAME", "value": "mine"})));
-    let (desired, world) = beside(&found);
+    let (desired, actual) = beside(&found);
     assert_eq!(fit::against_adoption(&found, &desired), [""; 0]);
     let ours = desired.deployment().expect("a Deployment");
     assert_eq!(Place::of(&ours.body), found.operator.lease());
-    let plan = adoption(&found, &desired, &world);
+    let plan = adoption(&found, &desired, &actual);
     let last = plan.steps.last().expect("steps");
     assert_eq!((last.id.as_str(), last.resource.as_str()), ("leader", "kube-system/mine"));
     let roles = desired.operator.iter().filter(|object| object.resource.kind == "Role");
@@ -667,8 +667,8 @@ fn two_that_would_lead_by_different_leases_are_refused_there_and_back() {
     config.cluster.name = Some("prod".to_owned());
     let usual = found(plain());
     let (desired, _) = beside(&usual);
-    let (after, world) = handed_over(&usual, &desired);
-    assert_eq!(fit::against_return(&after, &desired, &world), [""; 0]);
+    let (after, actual) = handed_over(&usual, &desired);
+    assert_eq!(fit::against_return(&after, &desired, &actual), [""; 0]);
     // Somebody changed Karpenter's Deployment after the hand-over.
     for (variable, text, expected) in [
         ("LEADER_ELECTION_NAME", "mine", "uses the Lease kube-system/mine"),
@@ -676,12 +676,12 @@ fn two_that_would_lead_by_different_leases_are_refused_there_and_back() {
     ] {
         let mut changed = after.clone();
         changed.operator.options.set(variable, text);
-        let reasons = fit::against_return(&changed, &desired, &world).join("\n");
+        let reasons = fit::against_return(&changed, &desired, &actual).join("\n");
         assert!(reasons.contains(expected), "{reasons}");
         // What was handed over needs no hand-over, and nothing is in its way.
         assert_eq!(fit::against_adoption(&changed, &desired), [""; 0]);
         // With our pods gone, nobody is there to lead beside it.
-        let mut gone = world.clone();
+        let mut gone = actual.clone();
         gone.objects.clear();
         assert_eq!(fit::against_return(&changed, &desired, &gone), [""; 0]);
     }
@@ -706,17 +706,17 @@ fn ports_of_nodes_are_never_shared() {
     let reasons = fit::against_adoption(&on_host, &colliding).join("\n");
     assert!(reasons.contains("port 8081"), "{reasons}");
     // On the way back what runs counts, not what is asked for.
-    let (after, mut world) = handed_over(&on_host, &desired);
-    assert_eq!(fit::against_return(&after, &desired, &world), [""; 0]);
+    let (after, mut actual) = handed_over(&on_host, &desired);
+    assert_eq!(fit::against_return(&after, &desired, &actual), [""; 0]);
     let ours = desired.deployment().expect("a Deployment").key();
-    let live = world.objects.get_mut(&ours).expect("it is there");
+    let live = actual.objects.get_mut(&ours).expect("it is there");
     let env = &mut live["spec"]["template"]["spec"]["containers"][0]["env"];
     for entry in env.as_array_mut().expect("a list") {
         if entry["name"] == "METRICS_PORT" {
             entry["value"] = "8080".into();
         }
     }
-    let reasons = fit::against_return(&after, &desired, &world).join("\n");
+    let reasons = fit::against_return(&after, &desired, &actual).join("\n");
     assert!(reasons.contains("port 8080"), "{reasons}");
 }
 
@@ -724,22 +724,22 @@ fn ports_of_nodes_are_never_shared() {
 fn a_return_that_was_killed_looks_who_leads() {
     let found = found(plain());
     let (desired, _) = beside(&found);
-    let (mut after, mut world) = handed_over(&found, &desired);
+    let (mut after, mut actual) = handed_over(&found, &desired);
     // Karpenter's pods are back and ours are gone; the run ended there.
     let ours = desired.deployment().expect("a Deployment").key();
-    world.objects.remove(&ours);
+    actual.objects.remove(&ours);
     let mut live = after.operator.live.body.clone();
     live["spec"]["replicas"] = 2.into();
     after.operator = Operator::of(live).expect("it is Karpenter");
-    let back = steps::undo(&after, &desired, &world, SECONDS);
+    let back = steps::undo(&after, &desired, &actual, SECONDS);
     assert!(ids(&back).contains(&"leader"), "{:?}", ids(&back));
     // One that works without a Lease leaves nothing to look at.
     let mut alone = after.clone();
     alone.operator.options.set("DISABLE_LEADER_ELECTION", "true");
-    let back = steps::undo(&alone, &desired, &world, SECONDS);
+    let back = steps::undo(&alone, &desired, &actual, SECONDS);
     assert!(!ids(&back).contains(&"leader"), "{:?}", ids(&back));
     // One that had no replicas has nobody who could lead.
     after.operator.replicas = 0;
-    let back = steps::undo(&after, &desired, &world, SECONDS);
+    let back = steps::undo(&after, &desired, &actual, SECONDS);
     assert!(!ids(&back).contains(&"leader"), "{:?}", ids(&back));
 }

@@ -4,15 +4,15 @@
 use serde_json::{Map, Value, json};
 use tenon_installer_core::desired::{Desired, RoleUse};
 use tenon_installer_core::names::AGENT;
-use tenon_installer_core::observe::world::World;
+use tenon_installer_core::observe::actual::Actual;
 
 use super::word;
 
 mod imports;
 
-/// `cloud`: what is in AWS. What this installation has made there is imported. If IAM knows the
-/// cluster's issuer already, a second provider of the same URL could not be made.
-pub(super) fn module(desired: &Desired, cloud: &World) -> Value {
+/// `cloud`: what is in AWS. What this installation has made there is imported. If IAM knows the cluster's issuer already, a second provider of the same URL could not
+/// be made.
+pub(super) fn module(desired: &Desired, cloud: &Actual) -> Value {
     let has_provider = cloud.provider.is_some();
     let mut resources = Resources::default();
     for (label, role) in [("node", &desired.node_role), ("controller", &desired.controller_role)] {

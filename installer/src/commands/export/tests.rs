@@ -1,5 +1,5 @@
 use tenon_installer_core::observe::state::ProviderState;
-use tenon_installer_core::observe::world::World;
+use tenon_installer_core::observe::actual::Actual;
 use tenon_installer_core::testing;
 
 use super::*;
@@ -55,7 +55,7 @@ fn values_hold_only_what_differs_from_the_chart() {
 #[test]
 fn every_resource_of_the_module_is_one_of_the_installation() {
     let (_, desired) = example();
-    let module = terraform::module(&desired, &World::default());
+    let module = terraform::module(&desired, &Actual::default());
     let roles = module["resource"]["aws_iam_role"].as_object().expect("roles");
     assert_eq!(roles.len(), 2);
     assert_eq!(roles["node"]["name"], desired.node_role.name.as_str());
@@ -211,7 +211,7 @@ fn fargate_a_static_profile_irsa_and_a_key_are_in_both_forms() {
     let desired = testing::desired(
         "identity:\n  mode: irsa\nnodes:\n  instanceProfile: static\ndeploy:\n  host: fargate\ninterruption:\n  kmsKey: arn:aws:kms:eu-central-1:111122223333:key/1\n",
     );
-    let module = terraform::module(&desired, &World::default());
+    let module = terraform::module(&desired, &Actual::default());
     let resource = |kind: &str, label: &str| module["resource"][kind][label].clone();
     assert_eq!(resource("aws_iam_instance_profile", "node")["role"], "${aws_iam_role.node.name}");
     assert_eq!(
@@ -233,7 +233,7 @@ fn fargate_a_static_profile_irsa_and_a_key_are_in_both_forms() {
     assert!(properties("ClusterIssuer")["Url"].is_string());
     assert_eq!(properties("InterruptionQueue")["KmsDataKeyReusePeriodSeconds"], 300);
     // One that is there is used, not made a second time.
-    let cloud = World { provider: Some(ProviderState::default()), ..World::default() };
+    let cloud = Actual { provider: Some(ProviderState::default()), ..Actual::default() };
     let module = terraform::module(&desired, &cloud);
     assert!(module["resource"].get("aws_iam_openid_connect_provider").is_none());
 }

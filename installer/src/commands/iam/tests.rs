@@ -5,7 +5,7 @@ use serde_json::Value;
 use tenon_iam_policies::caller::{Purpose, caller_document, caller_document_for};
 use tenon_iam_policies::cover::gaps;
 use tenon_installer_core::observe::state::AgentState;
-use tenon_installer_core::observe::world::World;
+use tenon_installer_core::observe::actual::Actual;
 use tenon_installer_core::plan::diff;
 
 use super::*;
@@ -81,15 +81,15 @@ fn many_keys_are_split_into_policies_that_iam_stores() {
 }
 
 /// A cluster as it is before anything is installed.
-fn untouched(desired: &Desired) -> World {
-    World {
+fn untouched(desired: &Desired) -> Actual {
+    Actual {
         agent: AgentState::Missing,
         network: desired
             .discovery
             .iter()
             .map(|id| (id.clone(), tenon_installer_core::ownership::Tags::new()))
             .collect(),
-        ..World::default()
+        ..Actual::default()
     }
 }
 

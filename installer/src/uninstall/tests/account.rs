@@ -1,5 +1,4 @@
-//! An account and a cluster in memory. It holds things under any name; what an installation sees of
-//! it is a [`World`].
+//! An account and a cluster in memory. It holds things under any name; what an installation sees of it is an [`Actual`].
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -15,7 +14,7 @@ use tenon_installer_core::observe::state::{
     AccessEntryState, AgentState, AssociationState, FargateState, ProfileState, ProviderState,
     QueueState, RoleState, RuleState,
 };
-use tenon_installer_core::observe::world::World;
+use tenon_installer_core::observe::actual::Actual;
 use tenon_installer_core::ownership::{DISCOVERY_MARK, INSTALL_ID, Tags};
 use tenon_installer_core::plan::{Plan, diff};
 use tenon_installer_core::testing::carry_out_some;
@@ -54,7 +53,7 @@ fn split<K: Ord, V>(map: &mut BTreeMap<K, V>, of: impl Fn(&K) -> bool) -> BTreeM
 
 impl Account {
     /// What the installation sees. It is moved out, and has to be put back.
-    fn take(&mut self, desired: &Desired) -> World {
+    fn take(&mut self, desired: &Desired) -> Actual {
         let roles = [&desired.node_role, &desired.controller_role, &desired.fargate_role];
         let roles = roles.map(|role| role.spec.as_ref().map(|spec| spec.name.clone()));
         let id = &desired.installation.id;
@@ -75,7 +74,7 @@ impl Account {
             |key: &Key| wanted.contains(key) || labelled.iter().any(|object| object.key() == *key);
         let account = &desired.service_account;
         let has_mark = |tags: &Tags| tags.get(DISCOVERY_MARK) == Some(id);
-        World {
+        Actual {
             roles: split(&mut self.roles, |name| roles.contains(&Some(name.clone()))),
             agent: self.agent.clone(),
             association: self
@@ -103,9 +102,9 @@ impl Account {
     }
 
     /// Puts it back as it is now.
-    fn put(&mut self, desired: &Desired, world: World) {
+    fn put(&mut self, desired: &Desired, actual: Actual) {
         let account = &desired.service_account;
-        let World {
+        let Actual {
             roles,
             agent,
             association,
@@ -122,7 +121,7 @@ impl Account {
             objects,
             labelled: _,
             releases,
-        } = world;
+        } = actual;
         self.roles.extend(roles);
         self.agent = agent;
         self.spot_role = spot_role;
@@ -144,21 +143,21 @@ impl Account {
     }
 
     /// Lets something happen to what the installation sees.
-    pub(super) fn seen<T>(&mut self, desired: &Desired, act: impl FnOnce(&mut World) -> T) -> T {
-        let mut world = self.take(desired);
-        let result = act(&mut world);
-        self.put(desired, world);
+    pub(super) fn seen<T>(&mut self, desired: &Desired, act: impl FnOnce(&mut Actual) -> T) -> T {
+        let mut actual = self.take(desired);
+        let result = act(&mut actual);
+        self.put(desired, actual);
         result
     }
 
     /// What would be done now.
     pub(super) fn plan(&mut self, desired: &Desired) -> Result<Plan, Vec<String>> {
-        self.seen(desired, |world| diff(desired, world))
+        self.seen(desired, |actual| diff(desired, actual))
     }
 
     /// Carries out a plan, or only so many steps of it, in one of the possible orders.
     pub(super) fn carry_out(&mut self, plan: &Plan, how: (usize, usize), desired: &Desired) {
-        self.seen(desired, |world| carry_out_some(plan, how, desired, world));
+        self.seen(desired, |actual| carry_out_some(plan, how, desired, actual));
     }
 
     /// What an uninstall finds.
@@ -183,7 +182,7 @@ impl Account {
             provider,
             ..Found::default()
         };
-        let mut inventory = self.seen(desired, |world| Inventory::of(desired, world, found));
+        let mut inventory = self.seen(desired, |actual| Inventory::of(desired, actual, found));
         Mode::default().narrow(&mut inventory, desired);
         inventory
     }

@@ -20,7 +20,7 @@ impl Differ<'_> {
             return;
         };
         let create = |replace: bool| Action::CreateAccessEntry { entry: wanted.clone(), replace };
-        let Some(state) = &self.world.access_entry else {
+        let Some(state) = &self.actual.access_entry else {
             self.add(
                 step(Op::Create, create(false))
                     .after(["node-role"])
@@ -59,7 +59,7 @@ impl Differ<'_> {
 
     fn unwanted_access_entry(&mut self) {
         let arn = self.desired.node_role.arn.clone();
-        let state = self.world.access_entry.as_ref();
+        let state = self.actual.access_entry.as_ref();
         if state.is_some_and(|state| self.desired.installation.owns(&state.tags)) {
             let entry = format!("access entry of {arn}");
             self.add(
@@ -78,7 +78,7 @@ impl Differ<'_> {
     }
 
     pub(super) fn aws_auth(&mut self) {
-        let live = self.world.aws_auth.as_ref();
+        let live = self.actual.aws_auth.as_ref();
         let id = &self.desired.installation.id;
         let step = |op, role: &str, action| {
             let why = format!("role {role}");

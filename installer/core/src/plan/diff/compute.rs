@@ -14,7 +14,7 @@ const FARGATE: &str = "Fargate profile";
 impl Differ<'_> {
     pub(super) fn instance_profile(&mut self) {
         let name = self.desired.profile_name.as_str();
-        let state = self.world.profile.as_ref();
+        let state = self.actual.profile.as_ref();
         let Some(wanted) = &self.desired.profile else {
             if state.is_some_and(|state| self.desired.installation.owns(&state.tags)) {
                 // Removed, it would take the credentials of nodes that were launched with it.
@@ -60,7 +60,7 @@ impl Differ<'_> {
 
     /// The account's, not ours: made when it is missing, and never removed.
     pub(super) fn spot_role(&mut self) {
-        if self.desired.spot_role && !self.world.spot_role {
+        if self.desired.spot_role && !self.actual.spot_role {
             self.add(
                 Step::new(
                     "spot-role",
@@ -79,7 +79,7 @@ impl Differ<'_> {
         let name = self.desired.fargate_name.as_str();
         let profile = format!("{FARGATE} {name}");
         let step = |op, action| Step::new("fargate", FARGATE, name, op, action);
-        let state = self.world.fargate.as_ref();
+        let state = self.actual.fargate.as_ref();
         let Some(wanted) = &self.desired.fargate else {
             if state.is_some_and(|state| self.desired.installation.owns(&state.tags)) {
                 let action = Action::DeleteFargate { name: name.to_owned() };
@@ -141,7 +141,7 @@ impl Differ<'_> {
 
     fn unwanted_fargate_role(&mut self) {
         let name = self.desired.fargate_role.name.as_str();
-        let state = self.world.roles.get(name);
+        let state = self.actual.roles.get(name);
         if state.is_some_and(|state| self.desired.installation.owns(&state.tags)) {
             let arn = &self.desired.fargate_role.arn;
             self.add(

@@ -20,7 +20,7 @@ impl Differ<'_> {
             let action = Action::EnsureProvider { provider: wanted.clone(), create };
             Step::new("oidc-provider", PROVIDER, &wanted.arn, op, action)
         };
-        match &self.world.provider {
+        match &self.actual.provider {
             None => self.add(step(Op::Create, true).needs(
                 &["iam:CreateOpenIDConnectProvider", "iam:TagOpenIDConnectProvider"],
                 &wanted.arn,
@@ -41,7 +41,7 @@ impl Differ<'_> {
         if self.desired.association.is_none() {
             return;
         }
-        match &self.world.agent {
+        match &self.actual.agent {
             AgentState::BuiltIn => {}
             AgentState::Addon(status) if status == "ACTIVE" => {}
             AgentState::Addon(status) => {
@@ -66,9 +66,8 @@ impl Differ<'_> {
         let step = |op, action| Step::new("association", ASSOCIATION, &resource, op, action);
         let first = ["controller-role", "agent-addon"];
         let Some(wanted) = &self.desired.association else {
-            if let Some(state) = &self.world.association {
-                // Both at once: SDKs would take the web identity, and nobody would know which role
-                // it is.
+            if let Some(state) = &self.actual.association {
+                // Both at once: SDKs would take the web identity, and nobody would know which role it is.
                 if self.owns(&format!("{ASSOCIATION} of {resource}"), &state.tags) {
                     self.add(
                         step(Op::Delete, Action::DeleteAssociation { id: state.id.clone() })
@@ -79,7 +78,7 @@ impl Differ<'_> {
             }
             return;
         };
-        let Some(state) = &self.world.association else {
+        let Some(state) = &self.actual.association else {
             self.add(
                 step(Op::Create, Action::CreateAssociation(wanted.clone()))
                     .after(first)

@@ -16,7 +16,7 @@ impl Differ<'_> {
     pub(super) fn queue(&mut self) {
         let name = self.desired.queue_name.as_str();
         let step = |op, action| Step::new("queue", QUEUE, name, op, action);
-        match (&self.desired.queue, &self.world.queue) {
+        match (&self.desired.queue, &self.actual.queue) {
             (None, None) => {}
             (None, Some(state)) => {
                 if self.desired.installation.owns(&state.tags) {
@@ -64,7 +64,7 @@ impl Differ<'_> {
     pub(super) fn rules(&mut self) {
         for name in &self.desired.rule_names {
             let wanted = self.desired.rules.iter().find(|rule| rule.name == *name);
-            let state = self.world.rules.get(name);
+            let state = self.actual.rules.get(name);
             match (wanted, state) {
                 (None, None) => {}
                 (None, Some(state)) => self.unwanted_rule(name, state),

@@ -17,7 +17,7 @@ impl Differ<'_> {
         for id in &self.desired.discovery {
             self.discovery_tag(id);
         }
-        for id in self.world.marked.iter().filter(|id| !self.desired.discovery.contains(id)) {
+        for id in self.actual.marked.iter().filter(|id| !self.desired.discovery.contains(id)) {
             let tags = self.desired.discovery_tags.clone();
             self.add(
                 step(id, Op::Delete, Action::Untag { id: id.clone(), tags })
@@ -29,7 +29,7 @@ impl Differ<'_> {
 
     fn discovery_tag(&mut self, id: &str) {
         let cluster = &self.desired.scope.cluster;
-        let Some(tags) = self.world.network.get(id) else {
+        let Some(tags) = self.actual.network.get(id) else {
             self.conflicts.push(format!(
                 "there is no {id} in {}: correct network.subnetIds or network.securityGroupIds",
                 self.desired.scope.region

@@ -68,7 +68,7 @@ impl Differ<'_> {
     /// A namespace that exists is used, whoever made it.
     pub(super) fn namespace(&mut self) {
         let namespace = &self.desired.namespace;
-        if !self.world.objects.contains_key(&namespace.key()) {
+        if !self.actual.objects.contains_key(&namespace.key()) {
             self.object(namespace, &[]);
         }
     }
@@ -114,7 +114,7 @@ impl Differ<'_> {
     /// them.
     fn surplus(&mut self) {
         let deployment = self.desired.deployment().map(step_id);
-        for object in self.desired.surplus(&self.world.labelled) {
+        for object in self.desired.surplus(&self.actual.labelled) {
             let key = object.key();
             if key.kind == "CustomResourceDefinition" {
                 continue;
@@ -153,7 +153,7 @@ impl Differ<'_> {
     /// What a run left behind that was killed while it moved to another version.
     fn canary(&mut self) {
         let Some(canary) = self.desired.canary() else { return };
-        let live = self.world.objects.get(&canary.key());
+        let live = self.actual.objects.get(&canary.key());
         let id = &self.desired.installation.id;
         if live.is_some_and(|live| label(live, INSTALL_ID) == Some(id)) {
             self.add(
@@ -179,7 +179,7 @@ impl Differ<'_> {
                 .after(depends_on)
                 .needs(&["patch"], &key.to_string())
         };
-        let Some(live) = self.world.objects.get(&key) else {
+        let Some(live) = self.actual.objects.get(&key) else {
             self.add(step(Op::Create, Action::Apply(object.clone())));
             return;
         };
@@ -211,9 +211,8 @@ impl Differ<'_> {
         if is_applied && is_same && !restarts {
             return;
         }
-        let changes = object_changes(object, live, &self.world.releases);
-        // What other managers have added to lists stays, so that it is no difference that applying
-        // would end.
+        let changes = object_changes(object, live, &self.actual.releases);
+        // What other managers have added to lists stays, so that it is no difference that applying would end.
         if is_applied && changes.is_empty() && !restarts {
             return;
         }
@@ -242,7 +241,7 @@ impl Differ<'_> {
         });
         let is_account = |object: &&Object| object.resource.kind == "ServiceAccount";
         let by_annotation = self.desired.operator.iter().filter(is_account).any(|object| {
-            self.world.objects.get(&object.key()).is_some_and(|live| {
+            self.actual.objects.get(&object.key()).is_some_and(|live| {
                 annotation(live, ROLE_ANNOTATION) != annotation(&object.body, ROLE_ANNOTATION)
             })
         });

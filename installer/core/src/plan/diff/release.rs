@@ -9,7 +9,7 @@ const KIND: &str = "Helm release";
 
 impl Differ<'_> {
     pub(super) fn release(&mut self) {
-        let revisions = &self.world.releases;
+        let revisions = &self.actual.releases;
         let id = &self.desired.installation.id;
         let Some(record) = &self.desired.helm else {
             let secrets = helm::secrets_of(revisions, id);

@@ -10,7 +10,7 @@ impl Differ<'_> {
     /// Whether the role has to be made.
     pub(super) fn role(&mut self, id: &str, role: &RoleUse) -> bool {
         let Some(spec) = &role.spec else { return false };
-        let state = self.world.roles.get(&spec.name);
+        let state = self.actual.roles.get(&spec.name);
         if state.is_some_and(|state| !self.owns(&format!("IAM role {}", spec.name), &state.tags)) {
             return false;
         }

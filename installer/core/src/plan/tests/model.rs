@@ -1,5 +1,4 @@
-//! Plans carried out on a world in memory: whatever was there, afterwards there is nothing left to
-//! do, and what isn't ours is what it was.
+//! Plans carried out in memory: whatever was there, afterwards there is nothing left to do, and what isn't ours is what it was.
 
 use std::sync::LazyLock;
 
@@ -26,18 +25,18 @@ static DESIRED: LazyLock<Vec<Desired>> =
     LazyLock::new(|| WAYS.iter().map(|way| desired(way)).collect());
 
 /// Something changed from outside what is ours.
-fn damage(world: &mut World, kind: usize) {
+fn damage(actual: &mut Actual, kind: usize) {
     match kind {
-        0 => world.roles.values_mut().for_each(|role| role.inline.clear()),
-        1 => world.roles.values_mut().for_each(|role| role.trust = "{}".to_owned()),
-        2 => world.rules.values_mut().for_each(|rule| rule.enabled = false),
-        3 => world.queue.iter_mut().for_each(|queue| queue.attributes.clear()),
-        4 => world.association.iter_mut().for_each(|found| found.role_arn = "other".to_owned()),
-        5 => world.access_entry.iter_mut().for_each(|entry| entry.kind = "STANDARD".to_owned()),
-        6 => world.profile.iter_mut().for_each(|profile| profile.roles.clear()),
-        7 => world.network.values_mut().for_each(Tags::clear),
+        0 => actual.roles.values_mut().for_each(|role| role.inline.clear()),
+        1 => actual.roles.values_mut().for_each(|role| role.trust = "{}".to_owned()),
+        2 => actual.rules.values_mut().for_each(|rule| rule.enabled = false),
+        3 => actual.queue.iter_mut().for_each(|queue| queue.attributes.clear()),
+        4 => actual.association.iter_mut().for_each(|found| found.role_arn = "other".to_owned()),
+        5 => actual.access_entry.iter_mut().for_each(|entry| entry.kind = "STANDARD".to_owned()),
+        6 => actual.profile.iter_mut().for_each(|profile| profile.roles.clear()),
+        7 => actual.network.values_mut().for_each(Tags::clear),
         8 => {
-            for (key, object) in &mut world.objects {
+            for (key, object) in &mut actual.objects {
                 if key.kind == "Deployment" {
                     object["spec"]["replicas"] = 7.into();
                 }
@@ -47,8 +46,8 @@ fn damage(world: &mut World, kind: usize) {
     }
 }
 
-/// The parts of a world that can be somebody else's under our names.
-fn make_foreign(world: &mut World, kind: usize) -> bool {
+/// The parts of an actual state that can belong to others under our names.
+fn make_foreign(actual: &mut Actual, kind: usize) -> bool {
     fn clear<'a>(all: impl Iterator<Item = &'a mut Tags>) -> bool {
         let mut any = false;
         for tags in all {
@@ -58,10 +57,10 @@ fn make_foreign(world: &mut World, kind: usize) -> bool {
         any
     }
     match kind {
-        0 => clear(world.roles.values_mut().map(|role| &mut role.tags)),
-        1 => clear(world.queue.iter_mut().map(|queue| &mut queue.tags)),
-        2 => clear(world.rules.values_mut().map(|rule| &mut rule.tags)),
-        _ => clear(world.association.iter_mut().map(|found| &mut found.tags)),
+        0 => clear(actual.roles.values_mut().map(|role| &mut role.tags)),
+        1 => clear(actual.queue.iter_mut().map(|queue| &mut queue.tags)),
+        2 => clear(actual.rules.values_mut().map(|rule| &mut rule.tags)),
+        _ => clear(actual.association.iter_mut().map(|found| &mut found.tags)),
     }
 }
 
@@ -76,11 +75,11 @@ proptest! {
         damaged in 0_usize..12,
     ) {
         let (from, to) = (&DESIRED[from], &DESIRED[to]);
-        let mut world = partial(from, &there);
-        damage(&mut world, damaged);
-        let plan = diff(to, &world).expect("nothing is in the way");
-        carry_out(&plan, to, &mut world);
-        let again = diff(to, &world).expect("nothing is in the way");
+        let mut actual = partial(from, &there);
+        damage(&mut actual, damaged);
+        let plan = diff(to, &actual).expect("nothing is in the way");
+        carry_out(&plan, to, &mut actual);
+        let again = diff(to, &actual).expect("nothing is in the way");
         prop_assert_eq!(ids(&again), Vec::<&str>::new());
     }
 
@@ -90,9 +89,9 @@ proptest! {
         foreign in 0_usize..4,
     ) {
         let desired = &DESIRED[way];
-        let mut world = complete(desired);
-        if make_foreign(&mut world, foreign) {
-            prop_assert!(diff(desired, &world).is_err(), "something foreign would be touched");
+        let mut actual = complete(desired);
+        if make_foreign(&mut actual, foreign) {
+            prop_assert!(diff(desired, &actual).is_err(), "something foreign would be touched");
         }
     }
 }

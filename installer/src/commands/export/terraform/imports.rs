@@ -4,13 +4,13 @@
 use serde_json::{Map, Value, json};
 use tenon_installer_core::desired::Desired;
 use tenon_installer_core::observe::state::AgentState;
-use tenon_installer_core::observe::world::World;
+use tenon_installer_core::observe::actual::Actual;
 use tenon_installer_core::ownership::DISCOVERY;
 
 /// One block for each resource of the module that is in AWS and bears this installation's tag.
 pub(super) fn imports(
     desired: &Desired,
-    cloud: &World,
+    cloud: &Actual,
     resources: &Map<String, Value>,
 ) -> Vec<Value> {
     let all = resources.iter().flat_map(|(kind, labels)| {
@@ -24,7 +24,7 @@ pub(super) fn imports(
 }
 
 /// By which id Terraform imports a resource; none if it isn't there, or isn't this installation's.
-fn id(desired: &Desired, cloud: &World, kind: &str, label: &str, body: &Value) -> Option<String> {
+fn id(desired: &Desired, cloud: &Actual, kind: &str, label: &str, body: &Value) -> Option<String> {
     let owns = |tags| desired.installation.owns(tags);
     let cluster = &desired.scope.cluster;
     let text = |key: &str| body[key].as_str().unwrap_or_default();

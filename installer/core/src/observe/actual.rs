@@ -1,4 +1,4 @@
-//! Everything that bears a name of ours, ours or not, as it is right now.
+//! The actual state of everything that has one of our names, whether or not it is ours.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,9 +21,9 @@ use crate::kubernetes::object::{Key, Object};
 use crate::names::AGENT;
 use crate::ownership::Tags;
 
-/// What is there.
+/// The actual state of AWS and Kubernetes, which a plan compares with the desired one.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct World {
+pub struct Actual {
     /// Roles by name.
     pub roles: BTreeMap<String, RoleState>,
     /// The Pod Identity agent.
@@ -94,52 +94,43 @@ pub struct Lookup {
     pub helm_record: bool,
 }
 
-/// Reads what is in AWS, side by side. Nothing is said of the cluster's objects.
-pub async fn cloud(aws: &Aws, wanted: &Lookup) -> Result<World, AwsError> {
-    let (
-        roles,
-        addon,
-        association,
-        provider,
-        access_entry,
-        profile,
-        spot_role,
-        fargate,
-        queue,
-        rules,
-        (network, marked),
-    ) = tokio::try_join!(
-        iam::roles(aws, &wanted.roles),
-        eks::addon(aws, &wanted.cluster, AGENT),
-        eks::association(aws, &wanted.cluster, &wanted.service_account),
-        provider(aws, wanted),
-        eks::access_entry(aws, &wanted.cluster, &wanted.node_role_arn),
-        iam::profile(aws, &wanted.profile),
-        iam::spot_role(aws, wanted.spot_role),
-        eks::fargate(aws, &wanted.cluster, &wanted.fargate),
-        messaging::queue(aws, &wanted.queue),
-        messaging::rules(aws, &wanted.rules),
-        network(aws, wanted),
+/// Reads what is in AWS, concurrently, and nothing of the cluster's objects.
+pub async fn cloud(aws: &Aws, wanted: &Lookup) -> Result<Actual, AwsError> {
+    let mut actual = Actual::default();
+    tokio::try_join!(
+        put(&mut actual.roles, iam::roles(aws, &wanted.roles)),
+        put(&mut actual.agent, agent(aws, &wanted.cluster)),
+        put(
+            &mut actual.association,
+            eks::association(aws, &wanted.cluster, &wanted.service_account)
+        ),
+        put(&mut actual.provider, provider(aws, wanted)),
+        put(
+            &mut actual.access_entry,
+            eks::access_entry(aws, &wanted.cluster, &wanted.node_role_arn)
+        ),
+        put(&mut actual.profile, iam::profile(aws, &wanted.profile)),
+        put(&mut actual.spot_role, iam::spot_role(aws, wanted.spot_role)),
+        put(&mut actual.fargate, eks::fargate(aws, &wanted.cluster, &wanted.fargate)),
+        put(&mut actual.queue, messaging::queue(aws, &wanted.queue)),
+        put(&mut actual.rules, messaging::rules(aws, &wanted.rules)),
+        put(&mut actual.network, network(aws, &wanted.network)),
+        put(&mut actual.marked, marked(aws, &wanted.install_id)),
     )?;
-    Ok(World {
-        roles,
-        agent: addon.map_or(AgentState::Missing, AgentState::Addon),
-        association,
-        provider,
-        access_entry,
-        profile,
-        spot_role,
-        fargate,
-        queue,
-        rules,
-        network,
-        marked,
-        ..World::default()
-    })
+    Ok(actual)
 }
 
-/// Reads everything, side by side.
-pub async fn read(aws: &Aws, cluster: &Cluster, wanted: &Lookup) -> Result<World, Failure> {
+/// Stores what a call reads.
+async fn put<T>(
+    field: &mut T,
+    read: impl Future<Output = Result<T, AwsError>>,
+) -> Result<(), AwsError> {
+    *field = read.await?;
+    Ok(())
+}
+
+/// Reads everything, concurrently.
+pub async fn read(aws: &Aws, cluster: &Cluster, wanted: &Lookup) -> Result<Actual, Failure> {
     let aws_side = async { cloud(aws, wanted).await.map_err(Failure::from) };
     let kubernetes_side = async {
         let (aws_auth, key) = aws_auth::place();
@@ -158,7 +149,7 @@ pub async fn read(aws: &Aws, cluster: &Cluster, wanted: &Lookup) -> Result<World
         AgentState::Missing if daemon_set => AgentState::BuiltIn,
         agent => agent,
     };
-    Ok(World {
+    Ok(Actual {
         agent,
         aws_auth,
         objects: objects.into_iter().collect(),
@@ -195,10 +186,15 @@ async fn provider(aws: &Aws, wanted: &Lookup) -> Result<Option<ProviderState>, A
     }
 }
 
-type Network = (BTreeMap<String, Tags>, BTreeSet<String>);
+async fn agent(aws: &Aws, cluster: &str) -> Result<AgentState, AwsError> {
+    let addon = eks::addon(aws, cluster, AGENT).await?;
+    Ok(addon.map_or(AgentState::Missing, AgentState::Addon))
+}
 
-async fn network(aws: &Aws, wanted: &Lookup) -> Result<Network, AwsError> {
-    let (tags, marked) =
-        tokio::try_join!(ec2::network(aws, &wanted.network), ec2::marked(aws, &wanted.install_id))?;
-    Ok((tags.into_iter().collect(), marked.into_iter().collect()))
+async fn network(aws: &Aws, ids: &[String]) -> Result<BTreeMap<String, Tags>, AwsError> {
+    Ok(ec2::network(aws, ids).await?.into_iter().collect())
+}
+
+async fn marked(aws: &Aws, install_id: &str) -> Result<BTreeSet<String>, AwsError> {
+    Ok(ec2::marked(aws, install_id).await?.into_iter().collect())
 }

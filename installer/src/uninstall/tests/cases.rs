@@ -362,17 +362,17 @@ proptest! {
 
     #[test]
     fn an_installation_s_life_ends_where_it_began(
-        world in before(),
+        actual in before(),
         runs in runs(),
         uninstall_killed_after in 0_usize..30,
     ) {
-        let before = world.account();
+        let before = actual.account();
         let mut account = before.clone();
         let mut last = &DESIRED[runs[0].way];
         for run in &runs {
             let desired = &DESIRED[run.way];
             let plan = account.plan(desired);
-            prop_assert_eq!(plan.is_err(), world.foreign.blocks(desired), "{:?}", plan.err());
+            prop_assert_eq!(plan.is_err(), actual.foreign.blocks(desired), "{:?}", plan.err());
             let Ok(plan) = plan else { continue };
             prop_assert!(is_runnable(&plan));
             last = desired;

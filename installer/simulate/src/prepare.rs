@@ -23,7 +23,7 @@ const KINDS: &[NodeClassKind] = &[EC2, KWOK];
 
 /// What is planned on.
 #[derive(Debug)]
-pub(super) struct World {
+pub(super) struct Prepared {
     /// The planner's input.
     pub(super) snapshot: Snapshot,
     /// What only explanations use.
@@ -35,7 +35,7 @@ pub(super) struct World {
 }
 
 /// Builds the Snapshot of these objects.
-pub(super) fn build(mut input: Input, options: &Options) -> Result<World, SimulateError> {
+pub(super) fn prepare(mut input: Input, options: &Options) -> Result<Prepared, SimulateError> {
     let Options { catalog, feature_gates, scheduler_config, ignore_dra_requests, .. } = options;
     let now = options.now;
     let given = Given::read(catalog)?;
@@ -61,7 +61,7 @@ pub(super) fn build(mut input: Input, options: &Options) -> Result<World, Simula
     }
     warnings.extend(buffers::warnings(&cluster));
     let snapshot = cluster.snapshot(&|class: &NodeClassRef| catalogs.of(class), now);
-    Ok(World { snapshot, observed, notes: catalogs.notes, warnings })
+    Ok(Prepared { snapshot, observed, notes: catalogs.notes, warnings })
 }
 
 /// What makes the answer different from what somebody may expect.
