@@ -6,8 +6,8 @@
 
 mod carried;
 pub(crate) mod fit;
-pub(crate) mod found;
 mod host_ports;
+pub(crate) mod karpenter;
 pub(crate) mod options;
 mod pods;
 mod ports;
@@ -15,7 +15,7 @@ pub(crate) mod settings;
 pub(crate) mod steps;
 mod variables;
 
-pub(crate) use found::Found;
+pub(crate) use karpenter::Karpenter;
 
 /// Name of the inline policy with what Karpenter's role lacks.
 pub(crate) const POLICY: &str = "TenonAdoption";

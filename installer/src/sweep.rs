@@ -10,5 +10,5 @@ mod observe;
 mod remove;
 
 pub(crate) use find::{ClusterSeen, Orphan, orphans};
-pub(crate) use observe::{look, look_at_cluster};
+pub(crate) use observe::{observe, observe_cluster};
 pub(crate) use remove::Sweeper;

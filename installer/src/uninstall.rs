@@ -9,8 +9,8 @@
 mod abandoned;
 mod adopted;
 mod crds;
+mod discovery;
 pub(crate) mod former;
-mod found;
 mod guard;
 mod inventory;
 mod kept_nodes;
@@ -43,7 +43,7 @@ use tenon_installer_core::words::{count, some};
 
 pub(crate) use abandoned::Abandoned;
 pub(crate) use crds::keep_used;
-pub(crate) use found::Nodes;
+pub(crate) use discovery::Nodes;
 pub(crate) use guard::guard;
 pub(crate) use inventory::Inventory;
 pub(crate) use mode::{Mode, Side};
@@ -152,7 +152,7 @@ impl<'a> Remover<'a> {
             Box::pin(self.leave_adopted(&mut kept)).await?;
         }
         self.remove_rest(&inventory, &mut kept).await?;
-        let (left, queries) = Box::pin(self.look_again(&inventory)).await?;
+        let (left, queries) = Box::pin(self.observe_again(&inventory)).await?;
         let abandoned = self.abandoned.ids();
         // As long as something is left, the record says whose it is, and its namespace stays with
         // it.
@@ -204,7 +204,7 @@ impl<'a> Remover<'a> {
         self.remove(deployments).await?;
         // An operator that had only just come up has taken its Lease since we looked.
         let places = &inventory.known.lease_places;
-        inventory.leases = found::own_leases(&self.context.cluster, places).await?;
+        inventory.leases = discovery::own_leases(&self.context.cluster, places).await?;
         Ok(())
     }
 
@@ -308,10 +308,9 @@ impl<'a> Remover<'a> {
         }
     }
 
-    /// The proof: the same queries as at the beginning, and they must find nothing but the record
-    /// and its namespace, which go last. Lists of EC2 lag behind, so it is asked until two answers
-    /// agree.
-    async fn look_again(
+    /// The proof: the same queries as at the beginning, and they must find nothing but the record and its namespace, which go last. Lists of EC2 lag behind, so
+    /// it is asked until two answers agree.
+    async fn observe_again(
         &self,
         before: &Inventory,
     ) -> Result<(Vec<String>, Vec<Query>), ExpectedError> {

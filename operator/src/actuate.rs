@@ -23,7 +23,7 @@ use crate::operator::Operator;
 use crate::state::change::{Change, ObjectKey};
 use crate::state::resources;
 use crate::tasks::isolated;
-use crate::work::{Concern, Failure as _, log_concern};
+use crate::work_queue::{Concern, Failure as _, log_concern};
 use crate::write::WriteError;
 
 /// How many NodeClaims are created at once: as many as the API server answers without queueing

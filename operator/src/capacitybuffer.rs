@@ -22,7 +22,7 @@ use crate::operator::Operator;
 use crate::state::State;
 use crate::state::change::{Kind as StateKind, ObjectKey, Touched};
 use crate::state::cluster::{Cluster, Limited, Room, Unresolved};
-use crate::work::{Action, WorkQueue};
+use crate::work_queue::{Action, WorkQueue};
 use crate::write::WriteError;
 
 /// How often buffers are looked at when nothing tells of a change.
@@ -237,7 +237,7 @@ fn judged(
     let mut set = Conditions::new(TYPES, &mut status.conditions, subject, now);
     match room {
         Err(unresolved) => {
-            let (reason, message) = unresolved.told();
+            let (reason, message) = unresolved.condition();
             set.set_false(READY_FOR_PROVISIONING, reason, message);
             set.set_false(PROVISIONING, "NotReadyForProvisioning", message);
             // Nobody knows of what they would leave too little.

@@ -25,7 +25,7 @@ pub(crate) use tenon_state::node_class::NodeClassKind;
 use crate::context::Context;
 use crate::state::State;
 use crate::tasks::Tasks;
-use crate::work::Concern;
+use crate::work_queue::Concern;
 use crate::write::Writer;
 
 /// A machine of the cloud, as it is there.

@@ -11,7 +11,7 @@ use tenon_crds::{NodeClaim, labels};
 
 use crate::claims::pool_of;
 use crate::watch::wire::{Node, Pod};
-use crate::work::{Concern, Failure};
+use crate::work_queue::{Concern, Failure};
 
 /// The API server could not be asked. Nothing may be concluded from that.
 #[derive(Debug, thiserror::Error)]

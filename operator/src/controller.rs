@@ -21,7 +21,7 @@ use crate::state::State;
 use crate::state::change::Touched;
 use crate::state::cluster::Cluster;
 use crate::text::chain;
-use crate::work::{Action, Backoff, Failure, WorkQueue, log_concern};
+use crate::work_queue::{Action, Backoff, Failure, WorkQueue, log_concern};
 
 /// Brings objects of one kind to what they should be, one key at a time.
 pub(crate) trait Reconciler: Send + Sync + 'static {

@@ -23,7 +23,7 @@ use crate::state::change::ObjectKey;
 use crate::state::cluster::Cluster;
 use crate::state::pod::DeletionCost;
 use crate::tasks::isolated;
-use crate::work::{Action, Backoff, Failure as _, WorkQueue};
+use crate::work_queue::{Action, Backoff, Failure as _, WorkQueue};
 use crate::write::WriteError;
 
 /// How often nodes are ranked.

@@ -56,6 +56,6 @@ mod testing;
 pub mod text;
 pub mod traces;
 mod watch;
-mod work;
+mod work_queue;
 #[expect(clippy::disallowed_methods, reason = "the one way to write")]
 mod write;

@@ -18,7 +18,7 @@ use crate::state::change::{Kind, Touched};
 use crate::state::cluster::{Cluster, name};
 use crate::state::{State, snapshot};
 use crate::tasks::blocking;
-use crate::work::Action;
+use crate::work_queue::Action;
 use crate::write::WriteError;
 
 /// How often overlays are judged when nothing tells of a change.

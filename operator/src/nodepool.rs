@@ -19,12 +19,12 @@ use crate::claims::pool_of;
 use crate::cloud_provider::{CloudProvider, NodeClassState};
 use crate::controller::{Affected, Reconciler};
 use crate::operator::Operator;
-use crate::pauses::{Found, inherited, judge, news, watch_state};
+use crate::pauses::{Findings, inherited, judge, news, watch_state};
 use crate::state::State;
 use crate::state::change::Touched;
 use crate::state::cluster::{Cluster, annotation, is_true, name};
 use crate::text::chain;
-use crate::work::{Action, WorkQueue};
+use crate::work_queue::{Action, WorkQueue};
 use crate::write::{Precondition, WriteError};
 
 /// NodeClasses say themselves when they change; this is for a provider that forgets to.
@@ -86,7 +86,7 @@ async fn reconcile<P: CloudProvider>(
     let reference = Operator::<P>::class(&pool.spec.template.spec.node_class_ref);
     let class = operator.cloud.node_class(&reference);
     let before = pool.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
-    let found = Found {
+    let found = Findings {
         everywhere: operator.pauses.why().or_else(|| inherited(&before, &operator.state.read())),
         no_catalog: operator.cloud.catalog(&reference).err().map(|error| chain(&error)),
         left_out: operator.quarantine.until(operator.now()),

@@ -14,7 +14,7 @@ use crate::state::State;
 use crate::state::change::{Change, ObjectKey};
 use crate::state::cluster::{Cluster, name};
 use crate::watch::wire::Node;
-use crate::work::WorkQueue;
+use crate::work_queue::WorkQueue;
 use crate::write::WriteError;
 
 /// A Node is held back no longer than this, whatever happens.

@@ -182,7 +182,7 @@ pub(crate) fn panics(source: Source) -> Why {
 
 /// What is found about one NodePool.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct Findings {
     /// What holds up planning for all NodePools.
     pub everywhere: Option<Why>,
     /// Why the instance types of its NodeClass are not known.
@@ -192,7 +192,7 @@ pub(crate) struct Found {
 }
 
 /// Sets the condition `PlanningActive`, the others being set.
-pub(crate) fn judge(set: &mut Conditions<'_>, found: &Found) {
+pub(crate) fn judge(set: &mut Conditions<'_>, found: &Findings) {
     let type_ = PLANNING_ACTIVE;
     let root = set.root().filter(|root| root.status != ConditionStatus::True);
     if let Some(root) = root.map(|root| root.message.clone()) {

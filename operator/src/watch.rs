@@ -25,7 +25,7 @@ use crate::liveness::{self, Underway};
 use crate::state::Update;
 use crate::state::change::{Change, Kind, ObjectKey, version};
 use crate::tasks::Tasks;
-use crate::work::Backoff;
+use crate::work_queue::Backoff;
 use tenon_state::guarded::{Guarded, Invalid};
 
 /// Rest after errors of a watch.

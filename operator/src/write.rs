@@ -30,7 +30,7 @@ use crate::state::cluster::name;
 use crate::state::pod::{DELETION_COST, DELETION_COST_MANAGER, NOMINATION_MANAGER};
 use crate::watch::Watched;
 use crate::watch::wire::Node;
-use crate::work::Failure as _;
+use crate::work_queue::Failure as _;
 
 /// Field manager of all writes but one.
 const MANAGER: &str = "tenon";

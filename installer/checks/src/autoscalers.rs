@@ -1,7 +1,7 @@
 //! Other autoscalers, other owners of the same objects, and what earlier installations left.
 
 use serde_json::Value;
-use tenon_installer_core::kubernetes::installed::is_image;
+use tenon_installer_core::kubernetes::operator_deployment::is_image;
 
 use super::observed::{Observed, WorkloadView};
 use super::{Check, Outcome, Severity, When, known};

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use tenon_installer_core::aws::{Aws, AwsError};
 use tenon_installer_core::desired::{self, Desired};
+use tenon_installer_core::observe::actual::Actual;
 use tenon_installer_core::observe::facts::{self, Facts};
 use tenon_installer_core::observe::state::AgentState;
-use tenon_installer_core::observe::actual::Actual;
 use tenon_installer_core::plan::Plan;
 use tenon_installer_core::settings::config::Host;
 use tenon_installer_core::settings::{Defaults, Settings};

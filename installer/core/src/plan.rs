@@ -4,7 +4,7 @@
 mod action;
 pub mod change;
 mod diff;
-pub mod outlook;
+pub mod impact;
 pub mod saved;
 pub mod text;
 

@@ -96,7 +96,7 @@ pub(super) fn warnings(cluster: &Cluster) -> Vec<String> {
                 limited.quotas.join(", ")
             ),
             Ok(_) => return None,
-            Err(unresolved) => format!("no room: {}", unresolved.told().1),
+            Err(unresolved) => format!("no room: {}", unresolved.condition().1),
         };
         Some(format!("CapacityBuffer {}/{} reserves {what}", key.namespace, key.name))
     };

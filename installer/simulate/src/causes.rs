@@ -47,7 +47,7 @@ pub(super) struct Verdict {
 }
 
 /// What one reason comes to.
-struct Found {
+struct Finding {
     cause: Cause,
     text: String,
     because: String,
@@ -65,7 +65,7 @@ pub(super) fn verdicts(about: &About<'_>, reasons: &[(String, Exclusion)]) -> Ve
             (None, Exclusion::Pod(reason)) => rules::pod(about, reason),
             (None, _) => continue,
         };
-        let Found { cause, text, because, advice } = found;
+        let Finding { cause, text, because, advice } = found;
         let known = verdicts.iter_mut().find(|known| known.cause == cause && known.text == text);
         match known {
             Some(known) => known.node_pools.push(name.clone()),
@@ -83,7 +83,7 @@ pub(super) fn verdicts(about: &About<'_>, reasons: &[(String, Exclusion)]) -> Ve
     verdicts
 }
 
-fn found(about: &About<'_>, pool: &NodePool, why: &Exclusion) -> Found {
+fn found(about: &About<'_>, pool: &NodePool, why: &Exclusion) -> Finding {
     match why {
         Exclusion::PoolNotReady(reason) => readiness::not_ready(about, pool, reason),
         Exclusion::Taint { key, value, effect } => {
@@ -113,7 +113,7 @@ fn found(about: &About<'_>, pool: &NodePool, why: &Exclusion) -> Found {
     }
 }
 
-impl Found {
+impl Finding {
     fn new(cause: Cause, why: &Exclusion, because: impl Into<String>, advice: Vec<Advice>) -> Self {
         Self { cause, text: reasons::exclusion(why), because: because.into(), advice }
     }

@@ -10,10 +10,10 @@ use tenon_installer_core::ownership::INSTALL_ID;
 use tenon_installer_core::words::some;
 
 use super::options::{Given, Origin};
-use super::{Found, ports};
+use super::{Karpenter, ports};
 
 /// Why they can't before a hand-over, each with what to do; nothing where it is done already.
-pub(crate) fn against_adoption(found: &Found, desired: &Desired) -> Vec<String> {
+pub(crate) fn against_adoption(found: &Karpenter, desired: &Desired) -> Vec<String> {
     let operator = &found.operator;
     let id = &desired.installation.id;
     if operator.replicas_now() == 0 && operator.adopted_by.as_ref() == Some(id) {
@@ -26,7 +26,7 @@ pub(crate) fn against_adoption(found: &Found, desired: &Desired) -> Vec<String> 
 }
 
 /// Why they can't before the way back; nothing where Tenon's pods are gone already.
-pub(crate) fn against_return(found: &Found, desired: &Desired, actual: &Actual) -> Vec<String> {
+pub(crate) fn against_return(found: &Karpenter, desired: &Desired, actual: &Actual) -> Vec<String> {
     let id = &desired.installation.id;
     let live = desired.deployment().and_then(|ours| actual.objects.get(&ours.key()));
     let Some(live) = live.filter(|live| label(live, INSTALL_ID) == Some(id)) else {
@@ -41,7 +41,7 @@ pub(crate) fn against_return(found: &Found, desired: &Desired, actual: &Actual) 
 }
 
 /// Why both would work at once, or wait for each other for ever.
-fn leaders(found: &Found, ours: &Value) -> Vec<String> {
+fn leaders(found: &Karpenter, ours: &Value) -> Vec<String> {
     let options = &found.operator.options;
     let key = found.operator.live.key();
     let mut reasons = Vec::new();
@@ -104,7 +104,7 @@ fn ports_of(deployment: &Value) -> [u16; 2] {
 }
 
 /// Why pods of both can't be on one node.
-fn collision(found: &Found, ours: [u16; 2], on_host: bool) -> Option<String> {
+fn collision(found: &Karpenter, ours: [u16; 2], on_host: bool) -> Option<String> {
     if !on_host || !found.operator.is_on_host_network() {
         return None;
     }

@@ -11,7 +11,7 @@ use tenon_installer_core::settings::values::{Controller, Values};
 
 use super::carried::{Carried, put};
 use super::variables::{is_option, keeps_reference};
-use super::{Found, NAME, ports};
+use super::{Karpenter, NAME, ports};
 
 /// Fields of a pod that the chart has a value for. What Karpenter's pods have none of stays as the
 /// chart has it.
@@ -90,7 +90,7 @@ fn says_nothing(value: &Value) -> bool {
 }
 
 /// Carries over what can be, and tells the rest.
-pub(super) fn carry(found: &Found, carried: &mut Carried) {
+pub(super) fn carry(found: &Karpenter, carried: &mut Carried) {
     let defaults = serde_json::to_value(Values::default()).unwrap_or_default();
     let template = &found.operator.live.body["spec"]["template"];
     let pod = &template["spec"];
@@ -136,9 +136,8 @@ fn exact(wanted: &Value, default: &Value) -> Option<Value> {
     }
 }
 
-/// Labels and annotations of the pods, but those that Karpenter's own objects find its pods by:
-/// Tenon's would be taken for Karpenter's.
-fn metadata(found: &Found, template: &Value, carried: &mut Carried) {
+/// Labels and annotations of the pods, but those that Karpenter's own objects find its pods by: Tenon's would be taken for Karpenter's.
+fn metadata(found: &Karpenter, template: &Value, carried: &mut Carried) {
     let selector = strings(&found.operator.live.body["spec"]["selector"]["matchLabels"]);
     let mut labels = strings(&template["metadata"]["labels"]);
     labels.retain(|key, _| {
@@ -160,7 +159,7 @@ fn metadata(found: &Found, template: &Value, carried: &mut Carried) {
 }
 
 /// Where the pods run. Rules that are about Karpenter's own pods become rules about Tenon's.
-fn placement(found: &Found, pod: &Value, defaults: &Value, carried: &mut Carried) {
+fn placement(found: &Karpenter, pod: &Value, defaults: &Value, carried: &mut Carried) {
     let own = strings(&found.operator.live.body["spec"]["template"]["metadata"]["labels"]);
     let is_own = |selector: &Value| {
         let parsed = serde_json::from_value::<LabelSelector>(selector.clone());
@@ -250,7 +249,7 @@ fn translate(rules: &mut Value, is_own: &impl Fn(&Value) -> bool, labels: &Value
 }
 
 /// Resources, variables, and volumes with their mounts.
-fn container(found: &Found, pod: &Value, carried: &mut Carried) {
+fn container(found: &Karpenter, pod: &Value, carried: &mut Carried) {
     let container = found.operator.container();
     let values = &mut carried.values;
     if says_nothing(&container["resources"]) {
@@ -318,7 +317,7 @@ fn container(found: &Found, pod: &Value, carried: &mut Carried) {
 const DEBUG_PORT: i64 = 8082;
 
 /// The containers beside Karpenter's, each with the mounts that it has and no others.
-fn beside(found: &Found, pod: &Value, carried: &mut Carried) {
+fn beside(found: &Karpenter, pod: &Value, carried: &mut Carried) {
     let own = &found.operator.container()["name"];
     let containers = pod["containers"].as_array().into_iter().flatten();
     let mut sidecars: Vec<Value> = containers.filter(|it| it["name"] != *own).cloned().collect();
@@ -342,7 +341,7 @@ fn beside(found: &Found, pod: &Value, carried: &mut Carried) {
 const PROFILES: [&str; 3] = ["appArmorProfile", "seLinuxOptions", "seccompProfile"];
 
 /// Profiles of the container. The restrictions beside them are the chart's.
-fn security(found: &Found, carried: &mut Carried) {
+fn security(found: &Karpenter, carried: &mut Carried) {
     let usual = json!({"type": "RuntimeDefault"});
     for profile in PROFILES {
         let value = &found.operator.container()["securityContext"][profile];
@@ -357,9 +356,8 @@ fn security(found: &Found, carried: &mut Carried) {
     }
 }
 
-/// When probes are made and what it takes to believe them. Where they are made is the chart's. What
-/// the API server fills in says nothing.
-fn probes(found: &Found, defaults: &Value, carried: &mut Carried) {
+/// When probes are made and what it takes to believe them. Where they are made is the chart's. What the API server fills in says nothing.
+fn probes(found: &Karpenter, defaults: &Value, carried: &mut Carried) {
     const FIELDS: [(&str, i64); 5] = [
         ("initialDelaySeconds", 0),
         ("periodSeconds", 10),
@@ -384,7 +382,7 @@ fn probes(found: &Found, defaults: &Value, carried: &mut Carried) {
 }
 
 /// Tells every field that is neither carried over nor settled.
-fn tell_rest(found: &Found, pod: &Value, carried: &mut Carried) {
+fn tell_rest(found: &Karpenter, pod: &Value, carried: &mut Carried) {
     let told = &mut carried.told;
     let container = found.operator.container();
     let name = container["name"].as_str().unwrap_or_default();

@@ -4,11 +4,11 @@
 
 use tenon_installer_core::settings::values::Values;
 
-use super::Found;
+use super::Karpenter;
 use super::carried::{Carried, put};
 
 /// Karpenter's ports for metrics and probes.
-pub(super) fn of_karpenter(found: &Found) -> [u16; 2] {
+pub(super) fn of_karpenter(found: &Karpenter) -> [u16; 2] {
     let port = |variable: &str, default: u16| {
         let told = found.operator.options.value(variable);
         told.and_then(|text| text.parse().ok()).unwrap_or(default)
@@ -23,7 +23,7 @@ pub(super) fn of_tenon(values: &Values) -> [u16; 2] {
 }
 
 /// Two ports that no pod uses on any node, where both operators use the nodes'.
-pub(super) fn carry(found: &Found, carried: &mut Carried) {
+pub(super) fn carry(found: &Karpenter, carried: &mut Carried) {
     if !found.operator.is_on_host_network() {
         return;
     }

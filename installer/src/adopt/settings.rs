@@ -9,10 +9,10 @@ use tenon_installer_core::settings::config::{
 use tenon_installer_core::settings::values::merge;
 
 use super::carried::Carried;
-use super::{Found, NAME, pods, variables};
+use super::{Karpenter, NAME, pods, variables};
 
 /// Lays what was found over settings. What they say of image, version and tags stays.
-pub(crate) fn adopted(mut config: Config, found: &Found) -> Config {
+pub(crate) fn adopted(mut config: Config, found: &Karpenter) -> Config {
     let operator = &found.operator;
     config.identity.controller_role_arn = Some(found.role.1.arn.clone());
     config.identity.mode = Some(match found.association {
@@ -45,7 +45,7 @@ pub(crate) fn adopted(mut config: Config, found: &Found) -> Config {
 }
 
 /// What of Karpenter's Deployment becomes a value of the chart, and what does not.
-pub(crate) fn carried(found: &Found) -> Carried {
+pub(crate) fn carried(found: &Karpenter) -> Carried {
     let mut carried = Carried {
         values: json!({
             "fullnameOverride": NAME,

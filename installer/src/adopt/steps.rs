@@ -16,7 +16,7 @@ use tenon_installer_core::plan::change::{Change, changes};
 use tenon_installer_core::plan::{Action, Adoptee, Op, Plan, Step, policy, step_id};
 use tenon_installer_core::words::count;
 
-use super::{Found, NAME, POLICY, settings};
+use super::{Karpenter, NAME, POLICY, settings};
 
 const ROLLOUT: &str = "rollout";
 const OVER: &str = "hand-over";
@@ -25,7 +25,7 @@ const LEADER: &str = "leader";
 const ADDED: &str = "adopted-role-policy";
 
 /// Everything in AWS that is taken over: id of its step, kind, name, what it is, its tags.
-fn adoptees(found: &Found) -> Vec<(String, &'static str, Adoptee, &Tags)> {
+fn adoptees(found: &Karpenter) -> Vec<(String, &'static str, Adoptee, &Tags)> {
     let role = |name: &str| Adoptee::Role { name: name.to_owned() };
     let (name, state) = &found.role;
     let mut all = vec![("adopt/controller-role".to_owned(), "IAM role", role(name), &state.tags)];
@@ -44,7 +44,7 @@ fn adoptees(found: &Found) -> Vec<(String, &'static str, Adoptee, &Tags)> {
 }
 
 /// What Karpenter's role lacks of what the operator needs: whole statements.
-pub(crate) fn lacking(found: &Found, desired: &Desired) -> Option<Document> {
+pub(crate) fn lacking(found: &Karpenter, desired: &Desired) -> Option<Document> {
     let granted = found.granted.iter().filter(|(name, _)| *name != POLICY);
     let granted = granted.map(|(_, document)| document).collect::<Vec<_>>();
     let needed = controller_policies(&desired.scope).into_iter();
@@ -58,7 +58,7 @@ pub(crate) fn lacking(found: &Found, desired: &Desired) -> Option<Document> {
 }
 
 /// A plan for Tenon beside Karpenter, and then the hand-over.
-pub(crate) fn adopt(mut plan: Plan, found: &Found, desired: &Desired, seconds: u64) -> Plan {
+pub(crate) fn adopt(mut plan: Plan, found: &Karpenter, desired: &Desired, seconds: u64) -> Plan {
     let id = &desired.installation.id;
     let mut first = Vec::new();
     for (step, kind, what, tags) in adoptees(found) {
@@ -150,7 +150,7 @@ fn place(object: &Object) -> Object {
 }
 
 /// The way back: Karpenter's pods first, then ours go, then our marks.
-pub(crate) fn undo(found: &Found, desired: &Desired, actual: &Actual, seconds: u64) -> Plan {
+pub(crate) fn undo(found: &Karpenter, desired: &Desired, actual: &Actual, seconds: u64) -> Plan {
     let id = &desired.installation.id;
     let operator = &found.operator;
     let key = operator.live.key();
@@ -230,7 +230,7 @@ pub(crate) fn undo(found: &Found, desired: &Desired, actual: &Actual, seconds: u
 }
 
 /// Takes our policy and our tags off what is somebody else's.
-fn unmark(found: &Found, install_id: &str, after: &str) -> Vec<Step> {
+fn unmark(found: &Karpenter, install_id: &str, after: &str) -> Vec<Step> {
     let mut steps = Vec::new();
     let (role, state) = &found.role;
     if let Some(text) = state.inline.get(POLICY) {
@@ -259,7 +259,7 @@ fn unmark(found: &Found, install_id: &str, after: &str) -> Vec<Step> {
     steps
 }
 
-fn forget(found: &Found, replicas: Option<i64>) -> Step {
+fn forget(found: &Karpenter, replicas: Option<i64>) -> Step {
     let live = &found.operator.live;
     let key = live.key();
     let action = Action::ForgetHandOver { deployment: place(live), replicas };
@@ -273,9 +273,9 @@ fn forget(found: &Found, replicas: Option<i64>) -> Step {
         .needs(&["patch"], &key.to_string())
 }
 
-/// What takes an installation's marks off in an uninstall. Karpenter's Deployment gets its replicas
-/// back; nobody waits for its pods, because nothing hangs on them any more.
-pub(crate) fn leave(found: &Found, install_id: &str) -> Vec<Step> {
+/// What takes an installation's marks off in an uninstall. Karpenter's Deployment gets its replicas back; nobody waits for its pods, because nothing hangs on
+/// them any more.
+pub(crate) fn leave(found: &Karpenter, install_id: &str) -> Vec<Step> {
     let operator = &found.operator;
     if operator.adopted_by.as_deref() != Some(install_id) {
         return Vec::new();

@@ -11,23 +11,23 @@ use tenon_iam_policies::{Document, Features, Scope};
 use tenon_installer_core::apply::is_runnable;
 use tenon_installer_core::desired::Desired;
 use tenon_installer_core::kubernetes::aws_auth;
+use tenon_installer_core::observe::actual::Actual;
 use tenon_installer_core::observe::state::{
     AccessEntryState, AssociationState, ProviderState, QueueState, RoleState, RuleState,
 };
-use tenon_installer_core::observe::actual::Actual;
 use tenon_installer_core::ownership::{ADOPTED_BY, REPLICAS, Tags};
 use tenon_installer_core::plan::{Action, Op, Plan, Step, diff, text};
 use tenon_installer_core::settings::config::Config;
 use tenon_installer_core::testing::{complete, facts, ids, settings, untouched};
 
-use super::found::Operator;
-use super::{Found, POLICY, settings as derived, steps};
+use super::karpenter::Operator;
+use super::{Karpenter, POLICY, settings as derived, steps};
 
 const SECONDS: u64 = 60;
 const ROLE: &str = "arn:aws:iam::111122223333:role/prod-karpenter";
 
 /// As Karpenter's documentation lays it out, with a role of before v1.7.
-fn karpenter() -> Found {
+fn karpenter() -> Karpenter {
     let env = |name: &str, value: &str| json!({"name": name, "value": value});
     let live = json!({
         "apiVersion": "apps/v1",
@@ -69,7 +69,7 @@ fn karpenter() -> Found {
         arn: format!("arn:aws:iam::111122223333:role/{name}"),
         ..RoleState::default()
     };
-    Found {
+    Karpenter {
         operator: Operator::of(live).expect("it is Karpenter"),
         role: ("prod-karpenter".to_owned(), role("prod-karpenter")),
         granted: policies.collect(),
@@ -83,7 +83,7 @@ fn karpenter() -> Found {
 }
 
 /// What should be there beside it, and the cluster as it is.
-fn beside(found: &Found) -> (Desired, Actual) {
+fn beside(found: &Karpenter) -> (Desired, Actual) {
     let mut config = Config::default();
     config.cluster.name = Some("prod".to_owned());
     config.cluster.region = Some("eu-central-1".to_owned());
@@ -110,7 +110,7 @@ fn beside(found: &Found) -> (Desired, Actual) {
     (Desired::new(&settings, &facts).expect("fit"), actual)
 }
 
-fn adoption(found: &Found, desired: &Desired, actual: &Actual) -> Plan {
+fn adoption(found: &Karpenter, desired: &Desired, actual: &Actual) -> Plan {
     let plan = diff(desired, actual).expect("nothing is in the way");
     let plan = steps::adopt(plan, found, desired, SECONDS);
     assert!(is_runnable(&plan), "{:?}", ids(&plan));
@@ -118,7 +118,7 @@ fn adoption(found: &Found, desired: &Desired, actual: &Actual) -> Plan {
 }
 
 /// Both as they are when the plan was carried out.
-fn handed_over(found: &Found, desired: &Desired) -> (Found, Actual) {
+fn handed_over(found: &Karpenter, desired: &Desired) -> (Karpenter, Actual) {
     let mut after = found.clone();
     let id = &desired.installation.id;
     let tag = |tags: &mut Tags| drop(tags.insert(ADOPTED_BY.to_owned(), id.clone()));
@@ -213,7 +213,7 @@ fn an_uninstall_takes_every_mark_off_and_gives_the_replicas_back() {
 }
 
 /// As `eksctl` lays it out: IRSA, a stack's generated names, nodes let in by `aws-auth`.
-fn by_eksctl() -> Found {
+fn by_eksctl() -> Karpenter {
     let mut found = karpenter();
     let name = "eksctl-prod-iamservice-role";
     let tags = [("alpha.eksctl.io/cluster-name".to_owned(), "prod".to_owned())];
@@ -229,9 +229,8 @@ fn by_eksctl() -> Found {
     found
 }
 
-/// As the Terraform module for EKS lays it out: Pod Identity, names with a date, a queue with a
-/// prefix, an access entry.
-fn by_terraform() -> Found {
+/// As the Terraform module for EKS lays it out: Pod Identity, names with a date, a queue with a prefix, an access entry.
+fn by_terraform() -> Karpenter {
     let mut found = karpenter();
     let name = "KarpenterController-20260101000000000100000001";
     found.role.0 = name.to_owned();
@@ -247,7 +246,7 @@ fn by_terraform() -> Found {
     found
 }
 
-fn rename_nodes(found: &mut Found, name: &str) {
+fn rename_nodes(found: &mut Karpenter, name: &str) {
     let arn = format!("arn:aws:iam::111122223333:role/{name}");
     found.node_roles = [(name.to_owned(), RoleState { arn, ..RoleState::default() })].into();
 }

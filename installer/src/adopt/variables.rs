@@ -6,7 +6,7 @@ use tenon_crds::Duration;
 use tenon_installer_core::kubernetes::lease;
 use tenon_installer_core::settings::values::{FeatureGates, OperatorSettings};
 
-use super::Found;
+use super::Karpenter;
 use super::carried::{Carried, put};
 use super::options::Given;
 
@@ -166,9 +166,8 @@ const OPTIONS: [(&str, Kind, Goes); 42] = [
 /// Variables that only Go's runtime reads.
 const OF_GO: [&str; 4] = ["GOMEMLIMIT", "GOMAXPROCS", "GOGC", "GODEBUG"];
 
-/// Options that keep their meaning, under the keys of the chart; others are told where they say
-/// something.
-pub(super) fn carry(found: &Found, carried: &mut Carried) {
+/// Options that keep their meaning, under the keys of the chart; others are told where they say something.
+pub(super) fn carry(found: &Karpenter, carried: &mut Carried) {
     let options = &found.operator.options;
     let told = &mut carried.told;
     let mut settings = Map::new();

@@ -4,7 +4,7 @@ use serde_json::json;
 use tenon_installer_core::cleanup::Cleanup;
 use tenon_installer_core::failure::Failure;
 use tenon_installer_core::kubernetes::resources;
-use tenon_installer_core::plan::outlook::Outlook;
+use tenon_installer_core::plan::impact::Impact;
 use tenon_installer_core::plan::text::{Line, counts, plan_lines};
 use tenon_installer_core::plan::{Moved, Plan};
 use tenon_installer_core::settings::Source;
@@ -15,7 +15,7 @@ use super::execution::{Execution, confirm};
 use super::preflight;
 use super::session::{Connection, Fallback, Session, observe_failed, source};
 use super::shown_plan;
-use crate::adopt::{Found, fit, found, settings, steps};
+use crate::adopt::{Karpenter, fit, karpenter, settings, steps};
 use crate::cli::GlobalArgs;
 use crate::cli::adopt::AdoptArgs;
 use crate::cli::overlay::resolve;
@@ -39,7 +39,7 @@ pub(crate) async fn run(
     let at_once = args.how.execution.is_unattended();
     let mut lock =
         if at_once { Some(connection.lock(global, "adopt", cleanup).await?) } else { None };
-    let (mut session, mut found) = Box::pin(look(global, args, connection)).await?;
+    let (mut session, mut found) = Box::pin(observe(global, args, connection)).await?;
     session.introduce(*printer);
     let plan = plan(args, &session, &found)?;
     let (lines, trial) = tokio::join!(lines(&session, &found, &plan), session.try_out(&plan));
@@ -83,7 +83,7 @@ pub(crate) async fn run(
     }
     if lock.is_none() && !plan.steps.is_empty() {
         lock = Some(session.lock(global, "adopt", cleanup).await?);
-        (session, found) = Box::pin(look_again(session)).await?;
+        (session, found) = Box::pin(observe_again(session)).await?;
         let now = self::plan(args, &session, &found)?;
         if now != plan {
             return Err(ExpectedError::Moved(Moved { changes: plan.changes_to(&now) }));
@@ -131,7 +131,7 @@ pub(crate) async fn run(
 async fn verify(
     args: &AdoptArgs,
     session: &Session,
-    found: &Found,
+    found: &Karpenter,
 ) -> Result<Option<String>, ExpectedError> {
     let operator = &found.operator;
     let deployment = match session.desired.deployment() {
@@ -153,41 +153,41 @@ fn unfit(args: &AdoptArgs, reasons: Vec<String>) -> ExpectedError {
 }
 
 /// Finds Karpenter, and looks at the cluster with the settings that follow from it.
-async fn look(
+async fn observe(
     global: &GlobalArgs,
     args: &AdoptArgs,
     connection: Connection,
-) -> Result<(Session, Found), ExpectedError> {
+) -> Result<(Session, Karpenter), ExpectedError> {
     let (aws, cluster) = (connection.aws(), connection.cluster());
-    let operator = found::operator(cluster).await.map_err(observe_failed)?;
+    let operator = karpenter::operator(cluster).await.map_err(observe_failed)?;
     let operator = operator.map_err(|reason| unfit(args, vec![reason.to_string()]))?;
     let name = connection.settings().cluster.clone();
     let reasons = unsuited(&operator, &name);
     if !reasons.is_empty() {
         return Err(unfit(args, reasons));
     }
-    let found = found::read(aws, cluster, &name, operator).await.map_err(observe_failed)?;
+    let found = karpenter::read(aws, cluster, &name, operator).await.map_err(observe_failed)?;
     let found = found.map_err(|reasons| unfit(args, reasons))?;
     let config = settings::adopted(connection.settings().config.clone(), &found);
     let inferred = target::infer(&global.kubeconfig());
     let settings = resolve(Source::recorded(config), global, &args.settings, &inferred)?;
-    let session = Box::pin(connection.with(settings).await?.look()).await?;
+    let session = Box::pin(connection.with(settings).await?.observe()).await?;
     Ok((session, found))
 }
 
-async fn look_again(mut session: Session) -> Result<(Session, Found), ExpectedError> {
-    Box::pin(session.look_again()).await?;
+async fn observe_again(mut session: Session) -> Result<(Session, Karpenter), ExpectedError> {
+    Box::pin(session.observe_again()).await?;
     let (aws, cluster) = (&session.aws, &session.target.cluster);
     let moved = |reasons: Vec<String>| ExpectedError::Moved(Moved { changes: reasons });
-    let operator = found::operator(cluster).await.map_err(observe_failed)?;
+    let operator = karpenter::operator(cluster).await.map_err(observe_failed)?;
     let operator = operator.map_err(|reason| moved(vec![reason.to_string()]))?;
-    let found = found::read(aws, cluster, &session.settings.cluster, operator).await;
+    let found = karpenter::read(aws, cluster, &session.settings.cluster, operator).await;
     let found = found.map_err(observe_failed)?.map_err(moved)?;
     Ok((session, found))
 }
 
 /// Why this Karpenter can't be taken over.
-fn unsuited(operator: &found::Operator, cluster: &str) -> Vec<String> {
+fn unsuited(operator: &karpenter::Operator, cluster: &str) -> Vec<String> {
     let mut reasons = Vec::new();
     let of = operator.options.get("CLUSTER_NAME").filter(|of| of.value() != cluster);
     if let Some(of) = of {
@@ -209,7 +209,7 @@ fn unsuited(operator: &found::Operator, cluster: &str) -> Vec<String> {
     reasons
 }
 
-fn plan(args: &AdoptArgs, session: &Session, found: &Found) -> Result<Plan, ExpectedError> {
+fn plan(args: &AdoptArgs, session: &Session, found: &Karpenter) -> Result<Plan, ExpectedError> {
     let id = &session.desired.installation.id;
     let seconds = args.how.timeout.as_secs();
     if args.undo {
@@ -232,7 +232,11 @@ fn plan(args: &AdoptArgs, session: &Session, found: &Found) -> Result<Plan, Expe
 }
 
 /// What there is and what happens to it, for people.
-async fn lines(session: &Session, found: &Found, plan: &Plan) -> Result<Vec<Line>, ExpectedError> {
+async fn lines(
+    session: &Session,
+    found: &Karpenter,
+    plan: &Plan,
+) -> Result<Vec<Line>, ExpectedError> {
     let cluster = &session.target.cluster;
     let (pools, claims, classes) =
         (resources::node_pools(), resources::node_claims(), resources::node_classes());
@@ -261,6 +265,6 @@ async fn lines(session: &Session, found: &Found, plan: &Plan) -> Result<Vec<Line
         count(claims.len(), "NodeClaim")
     ));
     let mut lines = lines.iter().map(|line| Line::plain(line)).collect::<Vec<_>>();
-    lines.extend(plan_lines(plan, &Outlook::default()));
+    lines.extend(plan_lines(plan, &Impact::default()));
     Ok(lines)
 }

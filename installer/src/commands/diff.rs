@@ -19,9 +19,9 @@ pub(crate) async fn run(
             .await?;
     session.introduce(*printer);
     let plan = session.plan()?;
-    let (outlook, trial) = tokio::join!(session.outlook(&plan), session.try_out(&plan));
-    let outlook = outlook?;
+    let (impact, trial) = tokio::join!(session.impact(&plan), session.try_out(&plan));
+    let impact = impact?;
     shown_plan::warn(*printer, &trial);
-    shown_plan::print(*printer, &session.target_json(), &plan, &outlook, &trial)?;
+    shown_plan::print(*printer, &session.target_json(), &plan, &impact, &trial)?;
     Ok(if plan.steps.is_empty() { 0 } else { EXIT_DRIFT })
 }

@@ -11,7 +11,7 @@ use tenon_installer_core::settings::SettingsError;
 use tenon_installer_core::settings::problem::Problem;
 use tenon_installer_core::target::{self, Target};
 
-use super::observation::{Asking, Look, observe_session};
+use super::observation::{Asking, Observation, observe_session};
 use super::preflight::show;
 use super::session::{Fallback, Session, observe_failed, source};
 use crate::cli::GlobalArgs;
@@ -34,11 +34,11 @@ pub(crate) async fn run(
     let seen = match &args.from {
         Some(file) => read(file)?,
         None if args.service_account => {
-            let (seen, with_aws) = Box::pin(look_from_pod(global, args)).await?;
+            let (seen, with_aws) = Box::pin(observe_from_pod(global, args)).await?;
             options.without_aws = !with_aws;
             seen
         }
-        None => Box::pin(look(global, args, printer)).await?,
+        None => Box::pin(observe(global, args, printer)).await?,
     };
     Ok(show(&judge(&seen, &options), args.all, *printer))
 }
@@ -57,9 +57,8 @@ fn read(file: &std::path::Path) -> Result<Observed, ExpectedError> {
     })
 }
 
-/// The settings of the installation's record where it can be read, else those that are given: a
-/// doctor is called when things are broken.
-async fn look(
+/// The settings of the installation's record where it can be read, else those that are given: a doctor is called when things are broken.
+async fn observe(
     global: &GlobalArgs,
     args: &DoctorArgs,
     printer: &Printer,
@@ -74,13 +73,13 @@ async fn look(
     }
     let inferred = target::infer(&global.kubeconfig());
     let settings = resolve(source(&settings)?, global, &settings, &inferred)?;
-    let look = Look::at(global, settings).await?;
-    Ok(look.observe(asking).await)
+    let observation = Observation::at(global, settings).await?;
+    Ok(observation.observe(asking).await)
 }
 
 /// What a pod sees, and whether it has credentials for AWS. There is no record without AWS, which
 /// says whose it is; the region is that of the nodes, unless it is given.
-async fn look_from_pod(
+async fn observe_from_pod(
     global: &GlobalArgs,
     args: &DoctorArgs,
 ) -> Result<(Observed, bool), ExpectedError> {
@@ -94,8 +93,8 @@ async fn look_from_pod(
     let settings = args.installation.settings();
     let settings = resolve(source(&settings)?, &global, &settings, &Inferred::default())?;
     let aws = global.connect_region(&settings.region).await?;
-    let look = Look::with(&global, settings, aws, target).await;
-    let with_aws = look.has_aws();
+    let observation = Observation::with(&global, settings, aws, target).await;
+    let with_aws = observation.has_aws();
     let asking = Asking { inside: false, ..args.checks.asking(true) };
-    Ok((look.observe(asking).await, with_aws))
+    Ok((observation.observe(asking).await, with_aws))
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tenon_installer_core::aws::Aws;
 use tenon_installer_core::desired::Desired;
 use tenon_installer_core::files::FileError;
-use tenon_installer_core::observe::{self, facts, actual};
+use tenon_installer_core::observe::{self, actual, facts};
 use tenon_installer_core::settings::Settings;
 use tenon_installer_core::target;
 

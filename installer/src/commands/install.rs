@@ -9,7 +9,7 @@ use tenon_installer_core::cleanup::Cleanup;
 use tenon_installer_core::clock;
 use tenon_installer_core::kubernetes::condition::{is_ready, untrue};
 use tenon_installer_core::kubernetes::resources;
-use tenon_installer_core::plan::outlook::Outlook;
+use tenon_installer_core::plan::impact::Impact;
 use tenon_installer_core::plan::saved::SavedPlan;
 use tenon_installer_core::plan::text::{counts, plan_lines};
 use tenon_installer_core::plan::{Moved, Plan};
@@ -67,17 +67,17 @@ pub(crate) async fn run(
     let at_once = args.execution.is_unattended();
     let mut lock =
         if at_once { Some(connection.lock(global, "install", cleanup).await?) } else { None };
-    let mut session = Box::pin(connection.look()).await?;
+    let mut session = Box::pin(connection.observe()).await?;
     session.introduce(*printer);
     let plan = session.plan()?;
     if let Some(saved) = &saved {
         saved.check(&plan)?;
     }
-    let (outlook, trial) = tokio::join!(session.outlook(&plan), session.try_out(&plan));
-    let outlook = outlook?;
+    let (impact, trial) = tokio::join!(session.impact(&plan), session.try_out(&plan));
+    let impact = impact?;
     shown_plan::warn(*printer, &trial);
     if args.execution.dry_run {
-        shown_plan::print(*printer, &session.target_json(), &plan, &outlook, &trial)?;
+        shown_plan::print(*printer, &session.target_json(), &plan, &impact, &trial)?;
         return Ok(0);
     }
     // A plan without steps has nothing to fail at.
@@ -85,14 +85,14 @@ pub(crate) async fn run(
         Box::pin(preflight::before_install(&session, &plan, &args.execution.checks, printer))
             .await?;
     }
-    show(&plan, &outlook, *printer);
+    show(&plan, &impact, *printer);
     shown_plan::accepted(&trial)?;
     if !plan.steps.is_empty() && !args.execution.yes {
         confirm(global, "Apply this plan?").await?;
     }
     if lock.is_none() && !plan.steps.is_empty() {
         lock = Some(session.lock(global, "install", cleanup).await?);
-        Box::pin(session.look_again()).await?;
+        Box::pin(session.observe_again()).await?;
         let now = session.plan()?;
         if now != plan {
             return Err(ExpectedError::Moved(Moved { changes: plan.changes_to(&now) }));
@@ -149,8 +149,8 @@ pub(crate) async fn run(
 }
 
 /// Programs get the plan at the end, with the result.
-fn show(plan: &Plan, outlook: &Outlook, printer: Printer) {
-    printer.note_lines(&plan_lines(plan, outlook));
+fn show(plan: &Plan, impact: &Impact, printer: Printer) {
+    printer.note_lines(&plan_lines(plan, impact));
 }
 
 /// What takes longer has a cause that the checks may know.
@@ -211,7 +211,7 @@ async fn prove(
 /// are not the installation's own, which was waited for. After something was mended that they need,
 /// it gets the time to find out.
 async fn classes_not_ready(session: &Session, mended: bool) -> Result<Vec<String>, ExpectedError> {
-    let look = || async {
+    let check = || async {
         let classes = session.target.cluster.list(&resources::node_classes()).await;
         let classes = classes.map_err(observe_failed)?;
         let lines = classes.into_iter().filter_map(|class| {
@@ -228,7 +228,7 @@ async fn classes_not_ready(session: &Session, mended: bool) -> Result<Vec<String
         });
         Ok::<_, ExpectedError>(lines.collect())
     };
-    if mended { until_nothing_is_missing(Lag::Mended, look).await } else { look().await }
+    if mended { until_nothing_is_missing(Lag::Mended, check).await } else { check().await }
 }
 
 fn says(class: &Value) -> String {

@@ -7,8 +7,8 @@ use tenon_checks::observed::Observed;
 use tenon_installer_core::aws::{Aws, AwsError};
 use tenon_installer_core::desired::Desired;
 use tenon_installer_core::journal;
-use tenon_installer_core::observe::facts::{self, Facts};
 use tenon_installer_core::observe::actual::{self, Actual};
+use tenon_installer_core::observe::facts::{self, Facts};
 use tenon_installer_core::plan::{Plan, diff};
 use tenon_installer_core::settings::Settings;
 use tenon_installer_core::target::Target;
@@ -32,7 +32,7 @@ pub(super) struct Asking {
 }
 
 /// What could be read, and why the rest could not.
-pub(super) struct Look {
+pub(super) struct Observation {
     settings: Settings,
     aws: Aws,
     facts: Result<Facts, AwsError>,
@@ -44,7 +44,7 @@ pub(super) struct Look {
     audit: Option<PathBuf>,
 }
 
-impl Look {
+impl Observation {
     /// Reads as much as can be read.
     pub(super) async fn at(global: &GlobalArgs, settings: Settings) -> Result<Self, ExpectedError> {
         let global =

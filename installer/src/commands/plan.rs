@@ -28,10 +28,10 @@ pub(crate) async fn run(
     session.introduce(*printer);
     let plan = session.plan()?;
     let target = session.target_json();
-    let (outlook, trial) = tokio::join!(session.outlook(&plan), session.try_out(&plan));
-    let outlook = outlook?;
+    let (impact, trial) = tokio::join!(session.impact(&plan), session.try_out(&plan));
+    let impact = impact?;
     shown_plan::warn(*printer, &trial);
-    shown_plan::print(*printer, &target, &plan, &outlook, &trial)?;
+    shown_plan::print(*printer, &target, &plan, &impact, &trial)?;
     if let Some(out) = &args.out {
         let directory = args.settings.installation.file.as_deref().and_then(Path::parent);
         let directory = directory.unwrap_or(Path::new(""));

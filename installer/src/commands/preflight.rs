@@ -11,7 +11,7 @@ use tenon_installer_core::settings::problem::Problem;
 use tenon_installer_core::target;
 use tenon_installer_core::words::count;
 
-use super::observation::{Asking, Look, observe_session};
+use super::observation::{Asking, Observation, observe_session};
 use super::session::{Session, source};
 use crate::cli::GlobalArgs;
 use crate::cli::overlay::resolve;
@@ -52,8 +52,8 @@ pub(crate) async fn run(
     let options = Options { strict: args.strict, ..args.checks.options()? };
     let inferred = target::infer(&global.kubeconfig());
     let settings = resolve(source(&args.settings)?, global, &args.settings, &inferred)?;
-    let look = Box::pin(Look::at(global, settings)).await?;
-    let seen = Box::pin(look.observe(args.checks.asking())).await;
+    let observation = Box::pin(Observation::at(global, settings)).await?;
+    let seen = Box::pin(observation.observe(args.checks.asking())).await;
     Ok(show(&judge(&seen, &options), args.all, *printer))
 }
 

@@ -37,7 +37,7 @@ pub(crate) async fn run(
     let at_once = args.how.execution.is_unattended();
     let lock =
         if at_once { Some(connection.lock(global, "rollback", cleanup).await?) } else { None };
-    let now = Box::pin(connection.look()).await?;
+    let now = Box::pin(connection.observe()).await?;
     now.introduce(*printer);
     let from = running(&now)?;
     let to = choose(args, &now).map_err(unfit)?;

@@ -16,11 +16,11 @@ use tenon_installer_core::kubernetes::resources;
 use tenon_installer_core::kubernetes::trial::{self, Trial};
 use tenon_installer_core::lock::{Holder, Lock, LockError};
 use tenon_installer_core::names::AGENT;
+use tenon_installer_core::observe::actual::{self, Actual};
 use tenon_installer_core::observe::facts::{self, Facts};
 use tenon_installer_core::observe::state::AgentState;
-use tenon_installer_core::observe::actual::{self, Actual};
 use tenon_installer_core::ownership::Installation;
-use tenon_installer_core::plan::outlook::Outlook;
+use tenon_installer_core::plan::impact::Impact;
 use tenon_installer_core::plan::{Plan, diff};
 use tenon_installer_core::settings::renamed::renamed;
 use tenon_installer_core::settings::{Inferred, Settings, Source};
@@ -172,7 +172,7 @@ impl Connection {
     }
 
     /// Says what should be there and looks at what is.
-    pub(super) async fn look(self) -> Result<Session, ExpectedError> {
+    pub(super) async fn observe(self) -> Result<Session, ExpectedError> {
         let Self { settings, aws, facts, target, file } = self;
         let desired = Desired::new(&settings, &facts)
             .map_err(|reasons| ExpectedError::Preflight { reasons })?;
@@ -250,18 +250,18 @@ impl Session {
         fallback: Fallback,
     ) -> Result<Self, ExpectedError> {
         let connection = Box::pin(Connection::open(global, args, source, fallback)).await?;
-        Box::pin(connection.look()).await
+        Box::pin(connection.observe()).await
     }
 
     /// The same cluster with other settings, looked at anew.
     pub(super) async fn with(self, settings: Settings) -> Result<Self, ExpectedError> {
         let Self { aws, target, facts, file, settings: before, .. } = self;
         let connection = Connection { settings: before, aws, facts, target, file };
-        Box::pin(connection.with(settings).await?.look()).await
+        Box::pin(connection.with(settings).await?.observe()).await
     }
 
     /// Looks once more: what was seen without the lock may have changed since.
-    pub(super) async fn look_again(&mut self) -> Result<(), ExpectedError> {
+    pub(super) async fn observe_again(&mut self) -> Result<(), ExpectedError> {
         let seen = look_at(&self.aws, &self.target, &self.desired, &self.settings).await?;
         (self.actual, self.recorded) = seen;
         Ok(())
@@ -349,15 +349,15 @@ impl Session {
     }
 
     /// What a plan adds to the bill and does to nodes.
-    pub(super) async fn outlook(&self, plan: &Plan) -> Result<Outlook, ExpectedError> {
-        let claims = if Outlook::needs_claims(plan) {
+    pub(super) async fn impact(&self, plan: &Plan) -> Result<Impact, ExpectedError> {
+        let claims = if Impact::needs_claims(plan) {
             let claims = self.target.cluster.list(&resources::node_claims()).await;
             let claims = claims.map_err(observe_failed)?;
             Some(claims.iter().map(|claim| json!(claim)).collect::<Vec<_>>())
         } else {
             None
         };
-        Ok(Outlook::of(plan, &self.desired, &self.actual, claims.as_deref()))
+        Ok(Impact::of(plan, &self.desired, &self.actual, claims.as_deref()))
     }
 
     fn warnings(&self) -> Vec<String> {

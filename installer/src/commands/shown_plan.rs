@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tenon_installer_core::kubernetes::trial::Trial;
-use tenon_installer_core::plan::outlook::Outlook;
+use tenon_installer_core::plan::impact::Impact;
 use tenon_installer_core::plan::text::{Line, plan_lines};
 use tenon_installer_core::plan::{Plan, SCHEMA};
 
@@ -31,7 +31,7 @@ pub(super) fn print(
     printer: Printer,
     target: &Value,
     plan: &Plan,
-    outlook: &Outlook,
+    impact: &Impact,
     trial: &Trial,
 ) -> Result<(), ExpectedError> {
     let json = json!({
@@ -40,9 +40,9 @@ pub(super) fn print(
         "actions": plan.steps,
         "warnings": plan.warnings,
         "callerActions": plan.caller_actions(),
-        "outlook": outlook,
+        "outlook": impact,
     });
-    print_or_refuse(printer, trial, &json, &plan_lines(plan, outlook))
+    print_or_refuse(printer, trial, &json, &plan_lines(plan, impact))
 }
 
 /// Prints the result of a command that changes nothing, and ends with what the cluster would

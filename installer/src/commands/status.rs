@@ -10,8 +10,8 @@ use serde_json::Value;
 use tenon_installer_core::apply::wait;
 use tenon_installer_core::kubernetes::condition::planning_paused;
 use tenon_installer_core::kubernetes::freeze::is_frozen;
-use tenon_installer_core::kubernetes::installed::{self, Installed};
 use tenon_installer_core::kubernetes::object::Object;
+use tenon_installer_core::kubernetes::operator_deployment::{self, OperatorDeployment};
 use tenon_installer_core::kubernetes::resources;
 use tenon_installer_core::plan::{Op, Plan, Step};
 use tenon_installer_core::words::count_are;
@@ -48,10 +48,10 @@ pub(crate) async fn run(
     let (client, aws) = (connection.cluster().client(), connection.aws().clone());
     // Nodes and pods are read while AWS is.
     let (session, seen) = if args.wait {
-        (Box::pin(connection.look()).await?, None)
+        (Box::pin(connection.observe()).await?, None)
     } else {
         let (session, seen) =
-            tokio::join!(Box::pin(connection.look()), Box::pin(fleet::look(&client, &aws)));
+            tokio::join!(Box::pin(connection.observe()), Box::pin(fleet::observe(&client, &aws)));
         (session?, Some(seen))
     };
     let mut session = session;
@@ -144,10 +144,10 @@ async fn watch(
     loop {
         let began = Instant::now();
         if looked.elapsed() >= AWS_EVERY {
-            Box::pin(session.look_again()).await?;
+            Box::pin(session.observe_again()).await?;
             looked = Instant::now();
         }
-        let seen = Box::pin(fleet::look(&client, &session.aws)).await;
+        let seen = Box::pin(fleet::observe(&client, &session.aws)).await;
         let now = Box::pin(report(session, Some(seen))).await?;
         let json = now.json(&target);
         let is_new = before.as_ref() != Some(&json);
@@ -172,7 +172,7 @@ async fn report(
     let seen = async {
         match seen {
             Some(seen) => seen,
-            None => Box::pin(fleet::look(&client, &session.aws)).await,
+            None => Box::pin(fleet::observe(&client, &session.aws)).await,
         }
     };
     let (working, seen) = tokio::join!(working(session), seen);
@@ -282,7 +282,8 @@ async fn operator(
 ) -> Result<(Option<Operator>, Option<Line>), ExpectedError> {
     let Some(expected) = expected else { return Ok((None, None)) };
     let cluster = &session.target.cluster;
-    let found = installed::find(cluster, &expected.key()).await.map_err(observe_failed)?;
+    let found =
+        operator_deployment::find(cluster, &expected.key()).await.map_err(observe_failed)?;
     let lacks = wait::deployment_lacks(found.as_ref().map(|found| &found.live));
     let available = found
         .as_ref()
@@ -300,7 +301,7 @@ async fn operator(
     Ok((operator, Some(line)))
 }
 
-async fn facts(session: &Session, found: &Installed) -> Result<Operator, ExpectedError> {
+async fn facts(session: &Session, found: &OperatorDeployment) -> Result<Operator, ExpectedError> {
     let leader = found.leader(&session.target.cluster).await.map_err(observe_failed)?;
     Ok(Operator {
         namespace: found.namespace().to_owned(),

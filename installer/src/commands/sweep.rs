@@ -90,14 +90,14 @@ impl Place {
             .into_iter()
             .map(|event| tenon_installer_core::desired::rule_name(settings, event.rule()))
             .collect::<Vec<_>>();
-        // AWS first: a claim is made before its instance, so each instance that is seen has its
-        // claim by then, if it ever had one.
-        let seen = sweep::look(&self.aws, &self.scope, &queue, &rules, &settings.role_path).await;
+        // AWS first: a claim is made before its instance, so each instance that is seen has its claim by then, if it ever had one.
+        let seen =
+            sweep::observe(&self.aws, &self.scope, &queue, &rules, &settings.role_path).await;
         let seen = seen.map_err(observe_failed)?;
         let cluster = match &self.cluster {
             None => ClusterSeen::Gone,
             Some((_, target, installation)) => {
-                sweep::look_at_cluster(&target.cluster, &installation.id)
+                sweep::observe_cluster(&target.cluster, &installation.id)
                     .await
                     .map_err(observe_failed)?
             }
@@ -181,7 +181,7 @@ pub(crate) async fn run(
     for (orphan, error) in &outcome.failed {
         printer.warn(&format!("{} {} is left: {error}", orphan.kind.noun(), orphan.id));
     }
-    let left = look_again(&place).await?;
+    let left = observe_again(&place).await?;
     drop(lock);
     report(&place, &orphans, &outcome.removed, &left, *printer);
     let is_left = left.iter().any(|orphan| orphan.removable);
@@ -198,7 +198,7 @@ pub(crate) async fn run(
 }
 
 /// Lists of EC2 lag behind: asked until nothing is left, or two answers agree.
-async fn look_again(place: &Place) -> Result<Vec<Orphan>, ExpectedError> {
+async fn observe_again(place: &Place) -> Result<Vec<Orphan>, ExpectedError> {
     let mut before = None;
     for _ in 0..10 {
         let left = place.orphans().await?;

@@ -39,7 +39,7 @@ pub(crate) async fn run(
     } else {
         None
     };
-    let mut session = Box::pin(connection.look()).await?;
+    let mut session = Box::pin(connection.observe()).await?;
     session.introduce(*printer);
     if session.settings.prevent_uninstall {
         return Err(ExpectedError::Protected);
@@ -89,13 +89,13 @@ pub(crate) async fn run(
     }
     if lock.is_none() {
         lock = Some(session.lock(global, "uninstall", cleanup).await?);
-        (inventory, repair) = Box::pin(look_again(args, &mut session, &inventory)).await?;
+        (inventory, repair) = Box::pin(observe_again(args, &mut session, &inventory)).await?;
         guard(mode, &inventory, &session.desired, &session.actual)?;
     }
     let audit = open_audit(&session.aws, "uninstall", session.file.as_deref())?;
     if let Some(plan) = repair {
         Box::pin(bring_back(global, args, &session, plan, printer)).await?;
-        (inventory, _) = Box::pin(look_again(args, &mut session, &inventory)).await?;
+        (inventory, _) = Box::pin(observe_again(args, &mut session, &inventory)).await?;
     }
     let proof = Box::pin(remover(global, args, &session, *printer).run(inventory)).await?;
     drop(lock);
@@ -148,12 +148,12 @@ fn remover<'a>(
 }
 
 /// Looks once more: what was seen before the lock, or before a repair, may have changed.
-async fn look_again(
+async fn observe_again(
     args: &UninstallArgs,
     session: &mut Session,
     before: &Inventory,
 ) -> Result<(Inventory, Option<Plan>), ExpectedError> {
-    session.look_again().await?;
+    session.observe_again().await?;
     let context = session.context();
     let namespace = &session.settings.namespace;
     let inventory = before.again(&context, &session.desired, &session.actual, namespace).await?;

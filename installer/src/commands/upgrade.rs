@@ -30,7 +30,7 @@ pub(crate) async fn run(
     let at_once = args.how.execution.is_unattended();
     let lock =
         if at_once { Some(connection.lock(global, "upgrade", cleanup).await?) } else { None };
-    let session = Box::pin(connection.look()).await?;
+    let session = Box::pin(connection.observe()).await?;
     session.introduce(*printer);
     let from = running(&session)?;
     let mut reasons = version::refusals(from.as_ref(), &to, &Version::own());

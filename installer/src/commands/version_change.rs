@@ -7,7 +7,7 @@ use tenon_iam_policies::difference::{Difference, differences};
 use tenon_installer_core::apply::wait;
 use tenon_installer_core::cleanup::Cleanup;
 use tenon_installer_core::lock::Lock;
-use tenon_installer_core::plan::outlook::Outlook;
+use tenon_installer_core::plan::impact::Impact;
 use tenon_installer_core::plan::text::{Line, counts, plan_lines};
 use tenon_installer_core::plan::{Moved, Plan};
 use tenon_installer_core::words::count;
@@ -83,11 +83,10 @@ fn iam_in_words(session: &Session, found: &[Difference]) -> String {
     }
 }
 
-/// What happens to nodes is what a reader looks for first, so it is said even when the plan does
-/// not touch them.
-fn untouched_nodes(outlook: &Outlook) -> Option<String> {
+/// What happens to nodes is what a reader looks for first, so it is said even when the plan does not touch them.
+fn untouched_nodes(impact: &Impact) -> Option<String> {
     let nothing = "Nodes: no NodePool and no EC2NodeClass changes, so none drifts";
-    outlook.node_claims.is_none().then(|| nothing.to_owned())
+    impact.node_claims.is_none().then(|| nothing.to_owned())
 }
 
 /// Shows, asks, does and proves it.
@@ -102,21 +101,21 @@ pub(super) async fn run(
 ) -> Result<u8, ExpectedError> {
     let plan = journey.plan(&session, args)?;
     let changes = iam(&session);
-    let (outlook, trial) = tokio::join!(session.outlook(&plan), session.try_out(&plan));
-    let outlook = outlook?;
+    let (impact, trial) = tokio::join!(session.impact(&plan), session.try_out(&plan));
+    let impact = impact?;
     shown_plan::warn(*printer, &trial);
     let mut lines = vec![journey.in_words()];
-    lines.extend(untouched_nodes(&outlook));
+    lines.extend(untouched_nodes(&impact));
     lines.push(iam_in_words(&session, &changes));
     let mut lines = lines.iter().map(|line| Line::plain(line)).collect::<Vec<_>>();
-    lines.extend(plan_lines(&plan, &outlook));
+    lines.extend(plan_lines(&plan, &impact));
     let report = |changed: usize, ready: bool, session: &Session| {
         json!({
             "schema": format!("tenon.sh/{}/v1alpha2", journey.operation),
             "target": session.target_json(),
             "versions": journey,
             "iam": changes,
-            "outlook": outlook,
+            "outlook": impact,
             "actions": plan.steps,
             "warnings": plan.warnings,
             "callerActions": plan.caller_actions(),
@@ -143,7 +142,7 @@ pub(super) async fn run(
     }
     if lock.is_none() && !plan.steps.is_empty() {
         lock = Some(session.lock(global, journey.operation, cleanup).await?);
-        Box::pin(session.look_again()).await?;
+        Box::pin(session.observe_again()).await?;
         let now = journey.plan(&session, args)?;
         if now != plan {
             return Err(ExpectedError::Moved(Moved { changes: plan.changes_to(&now) }));

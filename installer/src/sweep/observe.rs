@@ -20,7 +20,7 @@ const CNI_CLUSTER_TAG: &str = "cluster.k8s.amazonaws.com/name";
 const CNI_CREATED_TAG: &str = "node.k8s.amazonaws.com/createdAt";
 
 /// Everything in AWS with the cluster's tags, and what bears the installer's names.
-pub(crate) async fn look(
+pub(crate) async fn observe(
     aws: &Aws,
     scope: &Scope,
     queue: &str,
@@ -66,7 +66,7 @@ pub(crate) async fn look(
 }
 
 /// What the cluster knows of its nodes.
-pub(crate) async fn look_at_cluster(
+pub(crate) async fn observe_cluster(
     cluster: &Cluster,
     install_id: &str,
 ) -> Result<ClusterSeen, KubeError> {

@@ -5,13 +5,13 @@ use tenon_installer_core::failure::Failure;
 use tenon_installer_core::plan::{Action, Step};
 
 use super::Remover;
-use crate::adopt::{found, steps};
+use crate::adopt::{karpenter, steps};
 use crate::errors::ExpectedError;
 
 /// What takes the marks off; nothing if nothing was adopted. What can't be told is said to stay.
 pub(super) async fn read(context: &Context) -> Result<(Vec<Step>, Vec<String>), Failure> {
     let stays = |what: String| Ok((Vec::new(), vec![what]));
-    let mut adopted = match found::operators(&context.cluster).await {
+    let mut adopted = match karpenter::operators(&context.cluster).await {
         Ok(operators) => operators,
         Err(error) if error.is_denied() => {
             return stays(format!("marks of an adoption, if there are any: {error}"));
@@ -23,13 +23,14 @@ pub(super) async fn read(context: &Context) -> Result<(Vec<Step>, Vec<String>), 
     if adopted.len() > 1 {
         return stays(format!(
             "marks of the adoption on several Deployments: {}; remove the unused ones",
-            found::names(&adopted)
+            karpenter::names(&adopted)
         ));
     }
     let Some(operator) = adopted.pop() else { return Ok((Vec::new(), Vec::new())) };
     let key = operator.live.key();
     let operator = operator.with_sources(&context.cluster).await?;
-    let read = found::read(&context.aws, &context.cluster, &context.cluster_name, operator).await?;
+    let read =
+        karpenter::read(&context.aws, &context.cluster, &context.cluster_name, operator).await?;
     Ok(match read {
         Ok(found) => (steps::leave(&found, &context.install_id), Vec::new()),
         Err(reasons) => {

@@ -14,7 +14,7 @@ use tenon_installer_core::observe::actual::Actual;
 use tenon_installer_core::ownership::{INSTALL_ID, Tags};
 use tenon_installer_core::words::count;
 
-use super::found::{Found, Known, Nodes};
+use super::discovery::{Discovered, Known, Nodes};
 use crate::errors::ExpectedError;
 
 /// What there is to remove.
@@ -74,7 +74,8 @@ impl Inventory {
         actual: &Actual,
         namespace: &str,
     ) -> Result<Self, ExpectedError> {
-        let found = Found::read(context, desired, actual, namespace, &Known::default()).await?;
+        let found =
+            Discovered::read(context, desired, actual, namespace, &Known::default()).await?;
         Ok(Self::of(desired, actual, found).of_ours_only())
     }
 
@@ -86,7 +87,7 @@ impl Inventory {
         actual: &Actual,
         namespace: &str,
     ) -> Result<Self, ExpectedError> {
-        let found = Found::read(context, desired, actual, namespace, &self.known).await?;
+        let found = Discovered::read(context, desired, actual, namespace, &self.known).await?;
         Ok(Self::of(desired, actual, found).of_ours_only())
     }
 
@@ -99,13 +100,13 @@ impl Inventory {
         actual: &Actual,
         namespace: &str,
     ) -> Result<Self, ExpectedError> {
-        let found = Found::read(context, desired, actual, namespace, &self.known).await?;
+        let found = Discovered::read(context, desired, actual, namespace, &self.known).await?;
         let all = Self::of(desired, actual, found);
         Ok(if self.is_installed { all } else { all.of_ours_only() })
     }
 
     /// What bears the installation's mark, and all NodePools with what hangs on them.
-    pub(crate) fn of(desired: &Desired, actual: &Actual, found: Found) -> Self {
+    pub(crate) fn of(desired: &Desired, actual: &Actual, found: Discovered) -> Self {
         let installation = &desired.installation;
         let owns = |tags: &Tags| installation.owns(tags);
         let is_ours = |object: &&Object| {
@@ -310,9 +311,9 @@ mod tests {
 
     #[test]
     fn instances_are_seen_when_nothing_else_of_an_installation_is_left() {
-        let found = Found {
+        let found = Discovered {
             nodes: Nodes { instances: vec!["i-1".to_owned()], ..Nodes::default() },
-            ..Found::default()
+            ..Discovered::default()
         };
         let all = Inventory::of(&desired(""), &Actual::default(), found);
         assert_eq!(all.lines(), [" - 1 EC2 instance: i-1"]);

@@ -12,8 +12,8 @@ use tenon_installer_core::apply::wait::deployment_lacks;
 use tenon_installer_core::desired::{Desired, Role};
 use tenon_installer_core::kubernetes::object::{Object, annotation, first_difference};
 use tenon_installer_core::names;
-use tenon_installer_core::observe::state::RoleState;
 use tenon_installer_core::observe::actual::Actual;
+use tenon_installer_core::observe::state::RoleState;
 use tenon_installer_core::ownership::SPEC_HASH;
 use tenon_installer_core::plan::change::{Change, changes as field_changes};
 use tenon_installer_core::plan::{
@@ -70,7 +70,8 @@ pub(crate) fn staged(
     if !refused.is_empty() {
         return Err(refused);
     }
-    let pods_change = early.iter().position(|step| step.id == applied && changes_pods(step, actual));
+    let pods_change =
+        early.iter().position(|step| step.id == applied && changes_pods(step, actual));
     if let (Some(at), Some(canary)) = (pods_change, desired.canary()) {
         if !is_proven(&canary, actual) {
             let step = prove(&canary, &early[at], seconds);

@@ -193,7 +193,7 @@ impl Launches {
 }
 
 /// One launch by itself, see [`Launches::make`].
-pub(crate) fn launch(
+pub(crate) fn launch_of(
     solver: &Solver<'_, '_>,
     claim: &Claim,
     filter: &LaunchFilter,

@@ -96,12 +96,12 @@ pub(super) fn follow(
         let mut known = BTreeMap::new();
         loop {
             match changes.recv().await {
-                Ok(name) => observer.look(&mut known, &name, classes.get(&name)),
+                Ok(name) => observer.observe(&mut known, &name, classes.get(&name)),
                 Err(RecvError::Lagged(_)) => {
                     let mut names: Vec<String> = known.keys().cloned().collect();
                     names.extend(classes.all().iter().filter_map(|it| it.metadata.name.clone()));
                     for name in names {
-                        observer.look(&mut known, &name, classes.get(&name));
+                        observer.observe(&mut known, &name, classes.get(&name));
                     }
                 }
                 // The store lives as long as the task.

@@ -26,7 +26,7 @@ use crate::events::{Event, Reason};
 use crate::state::State;
 use crate::state::change::Touched;
 use crate::text::chain;
-use crate::work::{Action, Backoff, Concern, Failure, WorkQueue};
+use crate::work_queue::{Action, Backoff, Concern, Failure, WorkQueue};
 use crate::write::{WriteError, Writer};
 
 pub(super) mod amis;

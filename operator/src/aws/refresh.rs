@@ -22,7 +22,7 @@ use crate::state::change::Touched;
 use crate::state::cluster::Cluster;
 use crate::tasks::Tasks;
 use crate::watch::wire::Node;
-use crate::work::Action;
+use crate::work_queue::Action;
 
 const TYPES: Duration = Duration::from_secs(12 * 60 * 60);
 const PRICES: Duration = Duration::from_secs(12 * 60 * 60);

@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::controller::Periodic;
 use crate::state::cluster::label;
 use crate::text::chain;
-use crate::work::{Concern, Failure as _, log_concern};
+use crate::work_queue::{Concern, Failure as _, log_concern};
 use crate::write::{Precondition, WriteError, Writer};
 
 const EVERY: Duration = Duration::from_secs(60);

@@ -13,7 +13,7 @@ use crate::controller::{Affected, Reconciler};
 use crate::state::State;
 use crate::state::change::Touched;
 use crate::state::cluster::{Cluster, name};
-use crate::work::{Action, Backoff, Concern, Failure};
+use crate::work_queue::{Action, Backoff, Concern, Failure};
 use crate::write::{Precondition, WriteError};
 
 /// CreateTags is throttled per account: one instance a second.

@@ -42,7 +42,7 @@ use crate::state::State;
 use crate::state::change::{Change, Touched};
 use crate::state::cluster::{is_true, name};
 use crate::watch::wire::Node;
-use crate::work::{Action, Backoff, Concern, Failure as _, WorkQueue, log_concern};
+use crate::work_queue::{Action, Backoff, Concern, Failure as _, WorkQueue, log_concern};
 use crate::write::WriteError;
 
 /// Replacements are looked at again so often.

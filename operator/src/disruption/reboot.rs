@@ -17,7 +17,7 @@ use crate::nodeclaim::reboot::steps::REQUESTED;
 use crate::operator::Operator;
 use crate::state::change::Change;
 use crate::state::cluster::is_true;
-use crate::work::{Failure as _, log_concern};
+use crate::work_queue::{Failure as _, log_concern};
 use crate::write::{Precondition, WriteError};
 
 /// Requests the reboots of a command; answers whether one was. What failed is logged, and decided

@@ -21,7 +21,7 @@ use super::{COMPONENT, EventType, MESSAGE, Shared};
 use crate::clock::Clock;
 use crate::liveness;
 use crate::text::truncate;
-use crate::work::Backoff;
+use crate::work_queue::Backoff;
 
 /// Events per second that are written in the long run: 20,000 (a Node and its NodeClaim, 10,000
 /// times) take less than seven minutes, and an hour of them, which is how long the API server keeps

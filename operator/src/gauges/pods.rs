@@ -80,7 +80,7 @@ pub fn observe(state: &State, metrics: Metrics, clock: Clock) {
         let now = clock.now();
         let pod = cluster.read().pod(key).map(|pod| (uses_claims(pod), pod.pending));
         let dynamic = pod.is_some_and(|(dynamic, _)| dynamic).to_string();
-        let placed = metrics.pods.look(key, event.provisionable, pod.map(|(_, it)| it), now);
+        let placed = metrics.pods.observe(key, event.provisionable, pod.map(|(_, it)| it), now);
         let since = |then: Timestamp| now.duration_since(then).as_secs_f64().max(0.0);
         if let Some(created) = event.bound {
             metrics.pod_bound_duration.observe([&dynamic], since(created));

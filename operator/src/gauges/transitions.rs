@@ -33,16 +33,16 @@ pub fn observe(
     state.subscribe(move |touched| match touched {
         Touched::NodeClaim(name) => {
             let claim = cluster.read().claim(name).cloned();
-            observer.look(&mut claims.lock(), name, claim);
+            observer.observe(&mut claims.lock(), name, claim);
         }
         Touched::NodePool(name) => {
             let pool = cluster.read().pool(name).cloned();
-            observer.look(&mut pools.lock(), name, pool);
+            observer.observe(&mut pools.lock(), name, pool);
         }
         Touched::Node(name) => {
             let state = cluster.read();
             let node = state.node(name).filter(|node| state.is_managed_node(node)).cloned();
-            observer.look(&mut nodes.lock(), name, node);
+            observer.observe(&mut nodes.lock(), name, node);
         }
         Touched::Pod(..) | Touched::Other(_) => {}
     });
@@ -54,13 +54,13 @@ pub trait Subject: Resource<DynamicType = ()> {
     const KIND: Kind;
 
     /// The conditions in its status.
-    fn told(&self) -> Vec<ConditionState<'_>>;
+    fn states(&self) -> Vec<ConditionState<'_>>;
 }
 
 impl Subject for NodeClaim {
     const KIND: Kind = Kind::NodeClaim;
 
-    fn told(&self) -> Vec<ConditionState<'_>> {
+    fn states(&self) -> Vec<ConditionState<'_>> {
         self.status.iter().flat_map(|status| &status.conditions).map(ConditionState::from).collect()
     }
 }
@@ -68,7 +68,7 @@ impl Subject for NodeClaim {
 impl Subject for NodePool {
     const KIND: Kind = Kind::NodePool;
 
-    fn told(&self) -> Vec<ConditionState<'_>> {
+    fn states(&self) -> Vec<ConditionState<'_>> {
         self.status.iter().flat_map(|status| &status.conditions).map(ConditionState::from).collect()
     }
 }
@@ -76,7 +76,7 @@ impl Subject for NodePool {
 impl Subject for EC2NodeClass {
     const KIND: Kind = Kind::EC2NodeClass;
 
-    fn told(&self) -> Vec<ConditionState<'_>> {
+    fn states(&self) -> Vec<ConditionState<'_>> {
         self.status.iter().flat_map(|status| &status.conditions).map(ConditionState::from).collect()
     }
 }
@@ -84,7 +84,7 @@ impl Subject for EC2NodeClass {
 impl Subject for Node {
     const KIND: Kind = Kind::Node;
 
-    fn told(&self) -> Vec<ConditionState<'_>> {
+    fn states(&self) -> Vec<ConditionState<'_>> {
         of_node(self).collect()
     }
 }
@@ -106,7 +106,7 @@ impl Observer {
 
     /// Looks at an object that was touched; it is gone when there is none. `known` has the versions
     /// that were seen last: those of the state itself.
-    pub fn look<K: Subject>(
+    pub fn observe<K: Subject>(
         &self,
         known: &mut BTreeMap<String, Arc<K>>,
         name: &str,
@@ -131,9 +131,9 @@ impl Observer {
         if before.is_none() && created_at(object.meta()) < self.began {
             return;
         }
-        let told = before.as_ref().map(|before| before.told()).unwrap_or_default();
+        let before_states = before.as_ref().map(|before| before.states()).unwrap_or_default();
         let placed = self.placed::<K>(&object);
-        self.metrics.transitions.changed(K::KIND, &placed, &told, &object.told());
+        self.metrics.transitions.changed(K::KIND, &placed, &before_states, &object.states());
     }
 
     /// Where a NodeClaim or a Node belongs, by its labels.
@@ -189,7 +189,7 @@ mod tests {
         tokio::time::advance(std::time::Duration::from_hours(1)).await;
         let mut known = BTreeMap::new();
         for version in versions {
-            observer.look(&mut known, "a", version.map(Arc::new));
+            observer.observe(&mut known, "a", version.map(Arc::new));
         }
         let text = metrics.encode().unwrap();
         let lines = text.lines().filter(|line| line.starts_with("operator_nodeclaim_"));

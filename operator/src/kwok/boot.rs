@@ -21,7 +21,7 @@ use crate::controller::{Affected, Reconciler};
 use crate::state::State;
 use crate::state::change::Touched;
 use crate::state::cluster::{Cluster, name};
-use crate::work::{Action, Backoff, Concern, Failure};
+use crate::work_queue::{Action, Backoff, Concern, Failure};
 
 /// On the Node: the NodeClaim that it was made for.
 pub(super) const CLAIM_ANNOTATION: &str = "karpenter.kwok.sh/nodeclaim";

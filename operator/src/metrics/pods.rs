@@ -55,7 +55,7 @@ impl Tracker {
 
     /// Looks at a pod that was touched; `pending` is none when it is gone. Answers when a plan had
     /// a place for it.
-    pub(crate) fn look(
+    pub(crate) fn observe(
         &self,
         key: &ObjectKey,
         provisionable: bool,

@@ -24,7 +24,7 @@ use crate::state::State;
 use crate::state::change::{ObjectKey, Touched};
 use crate::state::pod::Pod;
 use crate::watch::wire::Node;
-use crate::work::{Action, Backoff, WorkQueue};
+use crate::work_queue::{Action, Backoff, WorkQueue};
 use crate::write::WriteError;
 
 /// A pod that has consented to go and is not seen going is asked again after this time: far longer

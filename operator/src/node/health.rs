@@ -29,7 +29,7 @@ use crate::planning::{self, unless_stopped};
 use crate::state::State;
 use crate::state::change::Touched;
 use crate::tasks::isolated;
-use crate::work::{Failure as _, log_concern};
+use crate::work_queue::{Failure as _, log_concern};
 use crate::write::WriteError;
 
 /// What breaks many nodes shows on them within moments: they are looked at together.

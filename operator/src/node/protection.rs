@@ -14,7 +14,7 @@ use crate::state::State;
 use crate::state::change::{ObjectKey, Touched};
 use crate::state::cluster::Cluster;
 use crate::state::pod::Protection;
-use crate::work::Action;
+use crate::work_queue::Action;
 
 /// Publishes the events.
 pub(crate) struct ProtectionEvents<P>(pub(crate) Arc<Operator<P>>);

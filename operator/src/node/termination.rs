@@ -30,7 +30,7 @@ use crate::state::change::{ObjectKey, Touched};
 use crate::state::cluster::{Cluster, annotation, name};
 use crate::state::pod::Pod;
 use crate::watch::wire::{Node, created_at};
-use crate::work::{Action, Backoff, Concern, Failure};
+use crate::work_queue::{Action, Backoff, Concern, Failure};
 use crate::write::WriteError;
 
 /// A drain is looked at again so often; changes of its pods don't wait for it.

@@ -20,7 +20,7 @@ use crate::state::change::Touched;
 use crate::state::cluster::{Cluster, is_true};
 use crate::state::resources::{amount, quantity};
 use crate::watch::wire::Node;
-use crate::work::Action;
+use crate::work_queue::Action;
 use crate::write::WriteError;
 
 /// A machine is looked at so often at most.

@@ -22,7 +22,7 @@ use crate::operator::Operator;
 use crate::state::State;
 use crate::state::change::Touched;
 use crate::state::cluster::{Cluster, name};
-use crate::work::{Action, Concern, Failure};
+use crate::work_queue::{Action, Concern, Failure};
 use crate::write::WriteError;
 
 /// What the provider thinks of a machine is asked so often.

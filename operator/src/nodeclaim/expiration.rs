@@ -16,7 +16,7 @@ use crate::state::State;
 use crate::state::change::Touched;
 use crate::state::cluster::Cluster;
 use crate::watch::wire::created_at;
-use crate::work::Action;
+use crate::work_queue::Action;
 use crate::write::WriteError;
 
 /// Deletes expired NodeClaims.

@@ -13,7 +13,7 @@ use crate::cloud_provider::{CloudError, CloudProvider};
 use crate::controller::Periodic;
 use crate::operator::Operator;
 use crate::state::cluster::{Cluster, is_true, name};
-use crate::work::{Failure as _, log_concern};
+use crate::work_queue::{Failure as _, log_concern};
 
 /// How often the machines are listed.
 const PERIOD: Duration = Duration::from_mins(2);

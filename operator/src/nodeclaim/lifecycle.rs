@@ -33,7 +33,7 @@ use crate::state::State;
 use crate::state::change::Touched;
 use crate::state::cluster::{Cluster, is_true, name};
 use crate::watch::wire::Node;
-use crate::work::{Action, Concern, Failure};
+use crate::work_queue::{Action, Concern, Failure};
 use crate::write::{Precondition, WriteError};
 
 /// A step of a NodeClaim's life that failed; it is tried again.

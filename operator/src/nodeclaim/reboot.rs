@@ -32,7 +32,7 @@ use crate::state::State;
 use crate::state::change::Touched;
 use crate::state::cluster::{Cluster, annotation, is_true, name};
 use crate::watch::wire::Node;
-use crate::work::{Action, Backoff, Failure};
+use crate::work_queue::{Action, Backoff, Failure};
 use crate::write::{Precondition, WriteError};
 
 /// Machines that are worked on at once.

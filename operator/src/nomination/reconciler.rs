@@ -17,7 +17,7 @@ use crate::state::cluster::Cluster;
 use crate::state::pod::Pod;
 use crate::state::resources;
 use crate::watch::wire::Node;
-use crate::work::{Action, Backoff, WorkQueue};
+use crate::work_queue::{Action, Backoff, WorkQueue};
 use crate::write::WriteError;
 
 /// How many nominations are written at once.
@@ -47,19 +47,22 @@ struct Written {
 }
 
 /// What looks after nominations.
-pub(super) fn controller<P: CloudProvider>(operator: &Arc<Operator<P>>) -> Controller<Upkeep<P>> {
+pub(super) fn controller<P: CloudProvider>(
+    operator: &Arc<Operator<P>>,
+) -> Controller<NominationReconciler<P>> {
     let queue = operator.nominations.pods.clone();
-    let reconciler = Upkeep { operator: Arc::clone(operator), history: History::default() };
+    let reconciler =
+        NominationReconciler { operator: Arc::clone(operator), history: History::default() };
     Controller::fed_by(reconciler, queue)
 }
 
 /// Looks after nominations.
-pub(crate) struct Upkeep<P> {
+pub(crate) struct NominationReconciler<P> {
     operator: Arc<Operator<P>>,
     history: History,
 }
 
-impl<P: CloudProvider> Reconciler for Upkeep<P> {
+impl<P: CloudProvider> Reconciler for NominationReconciler<P> {
     const NAME: &'static str = "pod.nomination";
     const BACKOFF: Backoff =
         Backoff { min: Duration::from_millis(250), max: Duration::from_secs(10) };

@@ -100,7 +100,7 @@ fn at(seconds: i64) -> Timestamp {
 }
 
 /// A NodePool after it was judged once more.
-fn judged(mut pool: NodePool, found: &Found, ready: bool, now: Timestamp) -> NodePool {
+fn judged(mut pool: NodePool, found: &Findings, ready: bool, now: Timestamp) -> NodePool {
     let subject = Subject::of(&pool.metadata);
     let status = pool.status.get_or_insert_default();
     let mut set = Conditions::new(TYPES, &mut status.conditions, subject, now);
@@ -125,22 +125,24 @@ fn fresh() -> NodePool {
     serde_json::from_value(pool).unwrap()
 }
 
-fn paused() -> Found {
+fn paused() -> Findings {
     let why = Why { reason: LAUNCHING, message: "waiting for a".to_owned() };
-    Found { everywhere: Some(why), ..Found::default() }
+    Findings { everywhere: Some(why), ..Findings::default() }
 }
 
 #[test]
 fn the_condition_tells_what_has_to_be_mended_first_and_leaves_ready_alone() {
-    let no_catalog =
-        || Found { no_catalog: Some("no prices are known yet".to_owned()), ..Found::default() };
-    let left_out = Found { left_out: Some(at(600)), ..Found::default() };
+    let no_catalog = || Findings {
+        no_catalog: Some("no prices are known yet".to_owned()),
+        ..Findings::default()
+    };
+    let left_out = Findings { left_out: Some(at(600)), ..Findings::default() };
     for (found, ready, status, reason) in [
-        (Found::default(), true, ConditionStatus::True, "PlanningActive"),
+        (Findings::default(), true, ConditionStatus::True, "PlanningActive"),
         (left_out, true, ConditionStatus::True, "PodsLeftOut"),
         (no_catalog(), true, ConditionStatus::False, "InstanceTypesUnknown"),
         (
-            Found { no_catalog: no_catalog().no_catalog, ..paused() },
+            Findings { no_catalog: no_catalog().no_catalog, ..paused() },
             true,
             ConditionStatus::False,
             "AwaitingLaunches",
@@ -154,14 +156,14 @@ fn the_condition_tells_what_has_to_be_mended_first_and_leaves_ready_alone() {
         let root = conditions.iter().find(|it| it.type_ == "Ready").unwrap();
         assert_eq!(root.status == ConditionStatus::True, ready, "{reason}");
     }
-    let (.., message) = said(&judged(fresh(), &Found::default(), false, at(0)));
+    let (.., message) = said(&judged(fresh(), &Findings::default(), false, at(0)));
     assert_eq!(message, "NodeClassReady=False");
 }
 
 #[test]
 fn a_pause_has_one_event_when_it_lasts_and_one_when_it_ends() {
     let conditions = |pool: &NodePool| pool.status.clone().unwrap().conditions;
-    let active = judged(fresh(), &Found::default(), true, at(0));
+    let active = judged(fresh(), &Findings::default(), true, at(0));
     assert_eq!(news(&[], &active, at(0)), (None, None));
     let pool = judged(active.clone(), &paused(), true, at(10));
     // Not at once, and somebody has to look again.
@@ -170,12 +172,12 @@ fn a_pause_has_one_event_when_it_lasts_and_one_when_it_ends() {
     let event = event.unwrap();
     assert_eq!((event.reason(), again), (Reason::PlanningPaused, None));
     assert_eq!(event.message(), "Planning is paused, AwaitingLaunches: waiting for a");
-    let resumed = judged(pool.clone(), &Found::default(), true, at(60));
+    let resumed = judged(pool.clone(), &Findings::default(), true, at(60));
     let (event, _) = news(&conditions(&pool), &resumed, at(60));
     assert_eq!(event.unwrap().reason(), Reason::PlanningResumed);
     assert_eq!(news(&conditions(&resumed), &resumed, at(61)), (None, None));
     // What was not told does not end either.
-    let short = judged(pool.clone(), &Found::default(), true, at(20));
+    let short = judged(pool.clone(), &Findings::default(), true, at(20));
     assert_eq!(news(&conditions(&pool), &short, at(20)), (None, None));
 }
 

@@ -27,7 +27,7 @@ use crate::state::change::Touched;
 use crate::state::cluster::is_true;
 use crate::tasks::{Panicked, isolated};
 use crate::traces::{number, span};
-use crate::work::{Failure as _, log_concern};
+use crate::work_queue::{Failure as _, log_concern};
 
 const GATE: &str = "StaticCapacity";
 const PERIOD: Duration = Duration::from_mins(1);

@@ -1,6 +1,6 @@
 //! Writes that failed, and what the API server's answer means.
 
-use crate::work::{Concern, Failure};
+use crate::work_queue::{Concern, Failure};
 
 /// A write that failed.
 #[derive(Debug, thiserror::Error)]

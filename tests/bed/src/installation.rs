@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::kubelet::Running;
 use crate::logs::Logs;
 use crate::user::{NodeClass, User, instance_of};
-use crate::wait::Look;
+use crate::wait::Polled;
 
 /// The tag of an instance that names its NodeClaim.
 const CLAIM_TAG: &str = "karpenter.sh/nodeclaim";
@@ -114,7 +114,7 @@ impl Installation {
     ///
     /// # Errors
     /// What is left over, if not.
-    pub async fn instances_match_claims(&self) -> Look {
+    pub async fn instances_match_claims(&self) -> Polled {
         let claims = self.user.objects("NodeClaim").list(&ListParams::default()).await?.items;
         let alive: BTreeSet<String> = self.instances()?.into_keys().collect();
         let claimed: Vec<String> = claims.iter().map(instance_of).collect();

@@ -13,7 +13,7 @@ use tenon_aws_double::json::merge;
 
 use crate::failure::Failure;
 use crate::objects;
-use crate::wait::{Look, NotYet, eventually};
+use crate::wait::{NotYet, eventually};
 
 /// Long enough for everything that one decision of the operator brings about, on a machine whose
 /// cores are busy.
@@ -213,7 +213,7 @@ impl User {
     ///
     /// # Errors
     /// How many are ready, if it has not.
-    pub async fn all_run(&self, app: &str, wanted: usize) -> Look {
+    pub async fn all_run(&self, app: &str, wanted: usize) -> Polled {
         let pods = self.pods(app).await?;
         let ready = pods.iter().filter(|pod| objects::is_ready(pod)).count();
         if ready == wanted && pods.len() == wanted {

@@ -32,7 +32,7 @@ impl fmt::Display for Seen<'_> {
 }
 
 /// What a look at the world found: `Ok(true)`, or why not yet.
-pub type Look = Result<bool, Failure>;
+pub type Polled = Result<bool, Failure>;
 
 /// Looks every 100 ms until `look` is true. An error counts as "not yet" and is told if time runs
 /// out, so that a look may fail while a server restarts; `Err("3 of 5".into())` is a way to tell
@@ -40,7 +40,7 @@ pub type Look = Result<bool, Failure>;
 ///
 /// # Errors
 /// When `limit` is over.
-pub async fn eventually<F: Future<Output = Look>>(
+pub async fn eventually<F: Future<Output = Polled>>(
     what: &str,
     limit: Duration,
     mut look: impl FnMut() -> F,
@@ -113,7 +113,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_look_that_hangs_is_given_up() {
-        let look = async || std::future::pending::<Look>().await;
+        let look = async || std::future::pending::<Polled>().await;
         assert!(eventually("it", Duration::from_secs(1), look).await.is_err());
     }
 }

@@ -10,7 +10,7 @@ use tenon_installer_core::clock;
 use tenon_installer_core::kubernetes::client::Cluster;
 use tenon_installer_core::kubernetes::lease::Place;
 use tenon_installer_core::kubernetes::object::{Key, Object};
-use tenon_installer_core::kubernetes::{installed, last_words};
+use tenon_installer_core::kubernetes::{last_words, operator_deployment};
 
 use super::super::observed::{EventView, LeaderView, OperatorView, PodView, Seen};
 use super::Sources;
@@ -31,7 +31,8 @@ pub(super) async fn read(sources: &Sources<'_>) -> OperatorView {
     let expected = sources.desired.as_ref().ok().and_then(|desired| desired.deployment());
     let name = sources.settings.values.fullname();
     let expected = expected.map_or_else(|| deployment(namespace, &name), Object::key);
-    let (found, events) = tokio::join!(installed::find(cluster, &expected), events(cluster));
+    let (found, events) =
+        tokio::join!(operator_deployment::find(cluster, &expected), events(cluster));
     let found = match found {
         Ok(found) => found,
         Err(error) => {

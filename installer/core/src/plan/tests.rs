@@ -13,8 +13,8 @@ use crate::desired::Desired;
 use crate::kubernetes::freeze;
 use crate::kubernetes::helm::{self, Revision};
 use crate::kubernetes::object::Object;
-use crate::observe::state::AccessEntryState;
 use crate::observe::actual::Actual;
+use crate::observe::state::AccessEntryState;
 use crate::ownership::{INSTALL_ID, Tags};
 use crate::testing::{complete, desired, facts, ids, settings, untouched};
 
@@ -360,7 +360,12 @@ fn what_earlier_settings_asked_for_goes_once_the_new_pods_are_there_and_crds_sta
     actual.labelled.push(object("ClusterRole", rbac, "clusterroles", None));
     actual.labelled.push(object("Deployment", "apps/v1", "deployments", Some("kube-system")));
     let crd = "apiextensions.k8s.io/v1";
-    actual.labelled.push(object("CustomResourceDefinition", crd, "customresourcedefinitions", None));
+    actual.labelled.push(object(
+        "CustomResourceDefinition",
+        crd,
+        "customresourcedefinitions",
+        None,
+    ));
     let plan = diff(&desired, &actual).expect("nothing is in the way");
     assert_eq!(ids(&plan), ["old/ClusterRole/old", "old/Deployment/kube-system/old"]);
     actual.labelled.push(object("ServiceAccount", "v1", "serviceaccounts", Some("other")));

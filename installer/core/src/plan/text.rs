@@ -6,14 +6,14 @@ mod line;
 
 pub use line::{Line, Tone};
 
-use super::outlook::Outlook;
+use super::impact::Impact;
 use super::{Op, Plan, Step};
 use crate::words::count;
 
 /// A plan alone, without a width that it has to keep to.
 #[cfg(any(test, feature = "testing"))]
 pub fn plan_text(plan: &Plan) -> String {
-    plain(&plan_lines(plan, &Outlook::default()), None)
+    plain(&plan_lines(plan, &Impact::default()), None)
 }
 
 /// Lines as a plain text, wrapped to a width.
@@ -23,7 +23,7 @@ pub fn plain(lines: &[Line], width: Option<usize>) -> String {
 }
 
 /// A plan with what it comes to.
-pub fn plan_lines(plan: &Plan, outlook: &Outlook) -> Vec<Line> {
+pub fn plan_lines(plan: &Plan, impact: &Impact) -> Vec<Line> {
     let warning = |warning: &String| {
         Line::new(0, 4).with(Tone::Mark, "warning:").with(Tone::Plain, &format!(" {warning}"))
     };
@@ -49,7 +49,7 @@ pub fn plan_lines(plan: &Plan, outlook: &Outlook) -> Vec<Line> {
     }
     lines.push(Line::plain(""));
     lines.push(Line::plain(&format!("Plan: {}", counts(plan))));
-    lines.extend(outlook.lines().iter().map(|line| Line::plain(line)));
+    lines.extend(impact.lines().iter().map(|line| Line::plain(line)));
     lines.push(Line::plain(&format!(
         "The caller needs {}.",
         count(plan.caller_actions().len(), "permission")

@@ -7,10 +7,10 @@ use crate::kubernetes::aws_auth::{self, Removal};
 use crate::kubernetes::helm::{self, Revision};
 use crate::kubernetes::merge_patch::merged;
 use crate::kubernetes::object::Object;
+use crate::observe::actual::Actual;
 use crate::observe::state::{
     AccessEntryState, AgentState, AssociationState, FargateState, ProfileState,
 };
-use crate::observe::actual::Actual;
 use crate::plan::{Action, Plan, Step};
 
 /// Changes an actual state as a plan changes AWS and Kubernetes.

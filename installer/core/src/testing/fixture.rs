@@ -7,12 +7,12 @@ use tenon_iam_policies::Partition;
 use crate::desired::Desired;
 use crate::kubernetes::aws_auth;
 use crate::kubernetes::helm::{self, Revision};
+use crate::observe::actual::Actual;
 use crate::observe::facts::{Caller, ClusterFacts, Facts};
 use crate::observe::state::{
     AccessEntryState, AgentState, AssociationState, FargateState, ProfileState, ProviderState,
     QueueState, RoleState, RuleState,
 };
-use crate::observe::actual::Actual;
 use crate::ownership::Tags;
 use crate::settings::{Inferred, Settings, Source};
 

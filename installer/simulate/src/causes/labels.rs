@@ -7,7 +7,7 @@ use tenon_crds::labels::{CAPACITY_TYPE, ON_DEMAND, SPOT, ZONE};
 use tenon_planner::plan::Exclusion;
 use tenon_planner::snapshot::{NodePool, Operator, PodShape, Requirement};
 
-use super::{About, Found, catalog, edit};
+use super::{About, Finding, catalog, edit};
 use crate::advice::{self, Advice, Cause, indented, requirement};
 use crate::funnel::holds;
 use crate::words::some;
@@ -55,7 +55,7 @@ pub(super) fn wanted(shape: &PodShape, key: &str) -> Option<Wanted> {
 }
 
 /// A label that excludes the pod.
-pub(super) fn label(about: &About<'_>, pool: &NodePool, key: &str, why: &Exclusion) -> Found {
+pub(super) fn label(about: &About<'_>, pool: &NodePool, key: &str, why: &Exclusion) -> Finding {
     let Some(wanted) = wanted(about.shape, key) else { return own_requirements(pool, why) };
     if key == ZONE {
         return zone(about, pool, &wanted, why);
@@ -103,10 +103,10 @@ pub(super) fn label(about: &About<'_>, pool: &NodePool, key: &str, why: &Exclusi
         format!("{text} The labels of existing nodes:"),
         format!("kubectl get nodes --label-columns={}", advice::word(key)),
     ));
-    Found::new(cause, why, because, advice)
+    Finding::new(cause, why, because, advice)
 }
 
-fn zone(about: &About<'_>, pool: &NodePool, wanted: &Wanted, why: &Exclusion) -> Found {
+fn zone(about: &About<'_>, pool: &NodePool, wanted: &Wanted, why: &Exclusion) -> Finding {
     let zones = zones(about, pool);
     let asked = wanted.values.join(", ");
     let offered = if zones.is_empty() {
@@ -147,7 +147,7 @@ fn zone(about: &About<'_>, pool: &NodePool, wanted: &Wanted, why: &Exclusion) ->
         let command =
             format!("kubectl get pvc --namespace={} -o wide", advice::word(&about.pod.namespace));
         advice.push(Advice::run(Cause::VolumeZone, text, command));
-        return Found {
+        return Finding {
             cause: Cause::VolumeZone,
             text: format!("a volume of the pod can be attached in {asked} only; {offered}"),
             because: format!("a volume is bound to {asked}, which no NodePool offers"),
@@ -181,7 +181,7 @@ fn zone(about: &About<'_>, pool: &NodePool, wanted: &Wanted, why: &Exclusion) ->
         Operator::In => format!("the pod's {field} asks for zone {asked}; {offered}"),
         _ => crate::reasons::exclusion(why),
     };
-    Found { cause, text, because, advice }
+    Finding { cause, text, because, advice }
 }
 
 fn ask_for(source: Source, zone: &str) -> String {
@@ -196,11 +196,11 @@ fn ask_for(source: Source, zone: &str) -> String {
 }
 
 /// The NodePool's requirements exclude each other, or all instance types.
-pub(super) fn own_requirements(pool: &NodePool, why: &Exclusion) -> Found {
+pub(super) fn own_requirements(pool: &NodePool, why: &Exclusion) -> Finding {
     let cause = Cause::NodePoolRequirements;
     let text =
         format!("Relax the requirements of NodePool {}, which no instance type meets:", pool.name);
-    Found::new(
+    Finding::new(
         cause,
         why,
         "the requirements of the NodePools leave no instance type",
@@ -209,14 +209,14 @@ pub(super) fn own_requirements(pool: &NodePool, why: &Exclusion) -> Found {
 }
 
 /// Types match, but none is available.
-pub(super) fn no_offering(about: &About<'_>, pool: &NodePool, why: &Exclusion) -> Found {
+pub(super) fn no_offering(about: &About<'_>, pool: &NodePool, why: &Exclusion) -> Finding {
     if let Some(wanted) = wanted(about.shape, ZONE)
         && wanted.operator == Operator::In
         && !wanted.values.iter().any(|zone| zones(about, pool).contains(zone))
     {
         return zone(about, pool, &wanted, why);
     }
-    Found::new(
+    Finding::new(
         Cause::NoCapacity,
         why,
         "no matching instance type is available now",

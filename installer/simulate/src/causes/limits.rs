@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tenon_planner::plan::Exclusion;
 use tenon_planner::snapshot::{InstanceType, NodePool, Operator};
 
-use super::{About, Found, catalog, edit};
+use super::{About, Finding, catalog, edit};
 use crate::advice::{Advice, Cause, requirement, word};
 use crate::amounts::{amount, number};
 use crate::funnel::{alternatives, has, own_requirements};
@@ -16,7 +16,7 @@ pub(super) fn too_large(
     pool: &NodePool,
     (resource, requested, largest): (&str, i64, i64),
     why: &Exclusion,
-) -> Found {
+) -> Finding {
     let cause = Cause::TooLarge;
     let mut advice = Vec::new();
     if let Some(kind) = smallest(about, pool) {
@@ -81,7 +81,7 @@ pub(super) fn too_large(
     }
     let requested = amount(resource, requested);
     let because = format!("no instance type is large enough for {requested}");
-    Found::new(cause, why, because, advice)
+    Finding::new(cause, why, because, advice)
 }
 
 /// The smallest type of the catalog that is large enough and that the pod accepts.
@@ -102,9 +102,9 @@ pub(super) fn limit(
     pool: &NodePool,
     (resource, limit, used): (&str, i64, i64),
     why: &Exclusion,
-) -> Found {
+) -> Finding {
     if about.observed.is_frozen(&pool.name) {
-        return Found {
+        return Finding {
             cause: Cause::Frozen,
             text: "it is paused by `tenon freeze`".to_owned(),
             because: "its NodePools are paused".to_owned(),
@@ -129,7 +129,7 @@ pub(super) fn limit(
         format!("tenon explain nodepool {}", word(&pool.name)),
     );
     let because = format!("a NodePool's limit of {} leaves no room", amount(resource, limit));
-    Found::new(Cause::Limit, why, because, vec![raise, show])
+    Finding::new(Cause::Limit, why, because, vec![raise, show])
 }
 
 /// The limit with room for the smallest node that holds the pod, in whole units.
@@ -157,7 +157,7 @@ fn raised(about: &About<'_>, pool: &NodePool, resource: &str, used: i64) -> i64 
 }
 
 /// Other launches take the reservations.
-pub(super) fn reserved(about: &About<'_>, why: &Exclusion) -> Found {
+pub(super) fn reserved(about: &About<'_>, why: &Exclusion) -> Finding {
     let cause = Cause::Reserved;
     let text = "Wait: the next plan sees what is left. Or let the pod use other capacity types, or \
                 enlarge the reservation. The reservations of the NodeClasses:";
@@ -165,13 +165,13 @@ pub(super) fn reserved(about: &About<'_>, why: &Exclusion) -> Found {
     let advice = vec![Advice::run(cause, text, class)];
     let because =
         format!("pod {} can use capacity reservations only, and they are taken", about.pod.name);
-    Found::new(cause, why, because, advice)
+    Finding::new(cause, why, because, advice)
 }
 
 /// Fewer values than `minValues`.
-pub(super) fn min_values(pool: &NodePool, key: &str, why: &Exclusion) -> Found {
+pub(super) fn min_values(pool: &NodePool, key: &str, why: &Exclusion) -> Finding {
     let cause = Cause::MinValues;
     let text = format!("Lower minValues of {key} in NodePool {}, or allow more values:", pool.name);
     let advice = vec![Advice::run(cause, text, edit(&pool.name))];
-    Found::new(cause, why, format!("minValues of {key} can't be met"), advice)
+    Finding::new(cause, why, format!("minValues of {key} can't be met"), advice)
 }

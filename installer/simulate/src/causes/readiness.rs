@@ -3,12 +3,12 @@
 use tenon_crds::conditions::ec2nodeclass as condition;
 use tenon_planner::snapshot::NodePool;
 
-use super::{About, Found, edit};
+use super::{About, Finding, edit};
 use crate::advice::{Advice, Cause, word};
 use crate::observed;
 
 /// A NodePool that is skipped, for this reason.
-pub(super) fn not_ready(about: &About<'_>, pool: &NodePool, reason: &str) -> Found {
+pub(super) fn not_ready(about: &About<'_>, pool: &NodePool, reason: &str) -> Finding {
     let class = &pool.template.node_class;
     let Some(of_pool) = about.observed.class_condition(&pool.name) else {
         let problem = about.observed.pool_problem(&pool.name).map(observed::condition);
@@ -18,7 +18,7 @@ pub(super) fn not_ready(about: &About<'_>, pool: &NodePool, reason: &str) -> Fou
             None => observed::line(reason),
         };
         let advice = Advice::run(cause, "Correct what its conditions report:", edit(&pool.name));
-        return Found {
+        return Finding {
             cause,
             text,
             because: "no NodePool is ready".to_owned(),
@@ -53,7 +53,7 @@ pub(super) fn not_ready(about: &About<'_>, pool: &NodePool, reason: &str) -> Fou
     };
     let doctor =
         Advice::run(cause, "To check permissions, subnets and images in AWS:", "tenon doctor");
-    Found {
+    Finding {
         cause,
         text,
         because: format!("{kind} {name} is not ready"),

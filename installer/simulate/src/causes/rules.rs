@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use tenon_planner::plan::Exclusion;
 
-use super::{About, Found};
+use super::{About, Finding};
 use crate::advice::{self, Advice, Cause, indented, scalar, word};
 use crate::reasons;
 use crate::words::counted;
@@ -13,7 +13,7 @@ pub(super) fn taint(
     pool: &str,
     (key, value, effect): (&str, Option<&str>, &str),
     why: &Exclusion,
-) -> Found {
+) -> Finding {
     let value = value.filter(|value| !value.is_empty());
     let operator = match value {
         Some(value) => format!("Equal\n  value: {}", scalar(value)),
@@ -29,11 +29,11 @@ pub(super) fn taint(
          specification:"
     );
     let because = format!("it does not tolerate the taint {}", reasons::taint(key, value, effect));
-    Found::new(Cause::Taint, why, because, vec![Advice::write(Cause::Taint, text, yaml)])
+    Finding::new(Cause::Taint, why, because, vec![Advice::write(Cause::Taint, text, yaml)])
 }
 
 /// A topology rule that leaves no domain.
-pub(super) fn topology(about: &About<'_>, topology_key: &str, why: &Exclusion) -> Found {
+pub(super) fn topology(about: &About<'_>, topology_key: &str, why: &Exclusion) -> Finding {
     let Exclusion::Topology { rule, .. } = why else {
         return pod(about, &reasons::exclusion(why));
     };
@@ -61,7 +61,7 @@ pub(super) fn topology(about: &About<'_>, topology_key: &str, why: &Exclusion) -
         let mut all = vec![Advice::write(Cause::TopologySpread, text, yaml)];
         all.push(where_pods_run(about, Cause::TopologySpread, topology_key));
         let because = format!("its topology spread over {topology_key} leaves no domain");
-        return Found::new(Cause::TopologySpread, why, because, all);
+        return Finding::new(Cause::TopologySpread, why, because, all);
     }
     let (cause, name) = if is_anti {
         (Cause::PodAntiAffinity, "podAntiAffinity")
@@ -86,7 +86,7 @@ pub(super) fn topology(about: &About<'_>, topology_key: &str, why: &Exclusion) -
         }
         (false, _) => format!("its pod affinity over {topology_key} finds no domain"),
     };
-    Found::new(cause, why, because, all)
+    Finding::new(cause, why, because, all)
 }
 
 fn where_pods_run(about: &About<'_>, cause: Cause, topology_key: &str) -> Advice {
@@ -111,7 +111,7 @@ fn selector(selector: Option<&LabelSelector>, by: usize) -> String {
 }
 
 /// Devices that no node has.
-pub(super) fn devices(about: &About<'_>, why: &Exclusion) -> Found {
+pub(super) fn devices(about: &About<'_>, why: &Exclusion) -> Finding {
     let namespace = word(&about.pod.namespace);
     let (because, text, command) = match why {
         Exclusion::Devices { class, .. } => (
@@ -125,11 +125,11 @@ pub(super) fn devices(about: &About<'_>, why: &Exclusion) -> Found {
             format!("kubectl get resourceclaims --namespace={namespace} -o wide"),
         ),
     };
-    Found::new(Cause::Devices, why, because, vec![Advice::run(Cause::Devices, text, command)])
+    Finding::new(Cause::Devices, why, because, vec![Advice::run(Cause::Devices, text, command)])
 }
 
 /// What is wrong with the pod for every NodePool alike.
-pub(super) fn pod(about: &About<'_>, reason: &str) -> Found {
+pub(super) fn pod(about: &About<'_>, reason: &str) -> Finding {
     let (name, namespace) = (word(&about.pod.name), word(&about.pod.namespace));
     let claims = &about.shape.resource_claims;
     if !claims.is_empty() {
@@ -138,7 +138,7 @@ pub(super) fn pod(about: &About<'_>, reason: &str) -> Found {
     if about.pod.problem.as_deref() == Some(reason) && !reason.contains("matchFields") {
         let text = "Create or correct the PersistentVolumeClaims of the pod:";
         let command = format!("kubectl get pvc --namespace={namespace} -o wide");
-        return Found {
+        return Finding {
             cause: Cause::Volume,
             text: reason.to_owned(),
             because: "one of its volumes can't be used".to_owned(),
@@ -159,7 +159,7 @@ pub(super) fn pod(about: &About<'_>, reason: &str) -> Found {
         )
     };
     let command = format!("kubectl get pod {name} --namespace={namespace} -o yaml");
-    Found {
+    Finding {
         cause,
         text: reason.to_owned(),
         because: because.to_owned(),
@@ -167,7 +167,7 @@ pub(super) fn pod(about: &About<'_>, reason: &str) -> Found {
     }
 }
 
-fn resource_claims(claims: &[String], (name, namespace): (&str, &str)) -> Found {
+fn resource_claims(claims: &[String], (name, namespace): (&str, &str)) -> Finding {
     let cause = Cause::ResourceClaims;
     let n = counted(claims.len(), "resource claim");
     let text = format!(
@@ -185,7 +185,7 @@ fn resource_claims(claims: &[String], (name, namespace): (&str, &str)) -> Found 
         "To see what it would do then:",
         format!("tenon explain pod {name} --namespace={namespace} --ignore-dra-requests=false"),
     );
-    Found {
+    Finding {
         cause,
         text,
         because: "the operator ignores pods with resource claims".to_owned(),

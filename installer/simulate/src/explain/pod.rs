@@ -45,7 +45,7 @@ pub(super) struct PodFacts {
 }
 
 /// The first line, what follows it, and what to do.
-struct Story {
+struct Explanation {
     cause: Cause,
     summary: String,
     details: Vec<String>,
@@ -142,7 +142,7 @@ fn funnel(about: &About<'_>, pool: &str, why: &Exclusion) -> Option<Funnel> {
     Funnel::new(about.snapshot, pool, about.shape, why)
 }
 
-fn runs(pod: &Pod, node: &Node, disruption: Option<&Disruption>) -> Story {
+fn runs(pod: &Pod, node: &Node, disruption: Option<&Disruption>) -> Explanation {
     let mut details: Vec<String> = eviction(&pod.eviction).into_iter().collect();
     if let Some(disruption) = disruption {
         details.push(format!("it would move: {}", removal(disruption)));
@@ -156,7 +156,7 @@ fn runs(pod: &Pod, node: &Node, disruption: Option<&Disruption>) -> Story {
         "Nothing. To see whether its node stays:",
         format!("tenon explain {kind} {}", word(name)),
     );
-    Story {
+    Explanation {
         cause: Cause::Running,
         summary: format!("it runs on {}", title(node)),
         details,
@@ -164,13 +164,13 @@ fn runs(pod: &Pod, node: &Node, disruption: Option<&Disruption>) -> Story {
     }
 }
 
-fn deleting(pod: &Pod) -> Story {
+fn deleting(pod: &Pod) -> Explanation {
     let advice = Advice::run(
         Cause::Deleting,
         "Wait until its grace period ends; if it stays, remove what its finalizers wait for:",
         format!("kubectl get pod {} -o yaml", of(pod)),
     );
-    Story {
+    Explanation {
         cause: Cause::Deleting,
         summary: "it is being deleted".to_owned(),
         details: Vec::new(),
@@ -178,7 +178,7 @@ fn deleting(pod: &Pod) -> Story {
     }
 }
 
-fn would_launch(about: &About<'_>, launch: &Launch) -> Story {
+fn would_launch(about: &About<'_>, launch: &Launch) -> Explanation {
     let pod = about.pod;
     let pool = &launch.node_pool;
     let for_whom = match launch.pods.len() {
@@ -197,7 +197,7 @@ fn would_launch(about: &About<'_>, launch: &Launch) -> Story {
         let cause = if is_capacity { Cause::NoCapacity } else { Cause::LaunchFailed };
         let advice =
             if is_capacity { more_capacity(of_pool) } else { launch_failed(&event.message, None) };
-        return Story {
+        return Explanation {
             cause,
             summary: format!("{summary}, but the last launch failed"),
             details: vec![format!("at {}: {}", time(event.at), event.report())],
@@ -209,11 +209,11 @@ fn would_launch(about: &About<'_>, launch: &Launch) -> Story {
         "Nothing: the operator launches the node within seconds. If it does not, check that it runs:",
         "tenon status",
     );
-    Story { cause: Cause::WouldLaunch, summary, details: Vec::new(), advice: vec![advice] }
+    Explanation { cause: Cause::WouldLaunch, summary, details: Vec::new(), advice: vec![advice] }
 }
 
 /// It is expected on a machine, which may not be there yet.
-fn expected(about: &About<'_>, node: &Node, known: Known<'_>) -> Story {
+fn expected(about: &About<'_>, node: &Node, known: Known<'_>) -> Explanation {
     let pod = about.pod;
     let claim = &node.key;
     let of_pod = (&*pod.namespace, &*pod.name);
@@ -236,7 +236,7 @@ fn expected(about: &About<'_>, node: &Node, known: Known<'_>) -> Story {
                 Some(pool) if is_capacity => (Cause::NoCapacity, more_capacity(pool)),
                 _ => (Cause::LaunchFailed, launch_failed(&problem, Some(claim))),
             };
-            return Story {
+            return Explanation {
                 cause,
                 summary: format!(
                     "it is pending: NodeClaim {claim}, which is meant for it, has not been launched"
@@ -264,7 +264,7 @@ fn expected(about: &About<'_>, node: &Node, known: Known<'_>) -> Story {
                     format!("kubectl describe nodeclaim {}", word(claim)),
                 ),
             ];
-            return Story {
+            return Explanation {
                 cause,
                 summary: format!(
                     "it is pending: the instance of NodeClaim {claim} was launched {} ago, and its \
@@ -280,7 +280,7 @@ fn expected(about: &About<'_>, node: &Node, known: Known<'_>) -> Story {
             NodePhase::Launched => "is launched, and its node is about to join",
             _ => "has joined, and is about to be ready",
         };
-        return Story {
+        return Explanation {
             cause: Cause::Launching,
             summary: format!("it is pending; NodeClaim {claim}, which has room for it, {state}"),
             details: vec![format!("NodeClaim {claim} is {} old", age(node.created_at))],
@@ -294,7 +294,7 @@ fn expected(about: &About<'_>, node: &Node, known: Known<'_>) -> Story {
         "Nothing: kube-scheduler binds it within seconds. If it does not, its events show why:",
         format!("kubectl describe pod {}", of(pod)),
     );
-    Story {
+    Explanation {
         cause: Cause::Fits,
         summary: format!("it is pending and fits on the existing node {claim}"),
         details: details.into_iter().collect(),
@@ -302,7 +302,7 @@ fn expected(about: &About<'_>, node: &Node, known: Known<'_>) -> Story {
     }
 }
 
-fn not_tried(about: &About<'_>) -> Story {
+fn not_tried(about: &About<'_>) -> Explanation {
     let pod = about.pod;
     let gates = about.observed.gates(&pod.namespace, &pod.name);
     if gates.is_empty() {
@@ -311,7 +311,7 @@ fn not_tried(about: &About<'_>) -> Story {
             "Wait a second and ask again. If it stays, check that the scheduler that it names runs:",
             format!("kubectl describe pod {}", of(pod)),
         );
-        return Story {
+        return Explanation {
             cause: Cause::NotTried,
             summary: "kube-scheduler has not refused it, so nothing is launched for it".to_owned(),
             details: vec![
@@ -337,7 +337,7 @@ fn not_tried(about: &About<'_>) -> Story {
         ),
     ];
     let keep = if gates.len() == 1 { "keeps" } else { "keep" };
-    Story {
+    Explanation {
         cause: Cause::SchedulingGates,
         summary: format!(
             "it is pending: {} {keep} kube-scheduler from placing it",
@@ -349,7 +349,7 @@ fn not_tried(about: &About<'_>) -> Story {
 }
 
 /// It stays pending.
-fn stays(about: &About<'_>, causes: &[Verdict], funnels: &[Funnel]) -> Story {
+fn stays(about: &About<'_>, causes: &[Verdict], funnels: &[Funnel]) -> Explanation {
     let Some(first) = causes.first() else {
         return without_verdict(about);
     };
@@ -381,7 +381,7 @@ fn stays(about: &About<'_>, causes: &[Verdict], funnels: &[Funnel]) -> Story {
             advice.push(one.clone());
         }
     }
-    Story {
+    Explanation {
         cause: first.cause,
         summary: format!("it stays pending because {}", first.because),
         details,
@@ -390,7 +390,7 @@ fn stays(about: &About<'_>, causes: &[Verdict], funnels: &[Funnel]) -> Story {
 }
 
 /// No NodePool has anything to say about it.
-fn without_verdict(about: &About<'_>) -> Story {
+fn without_verdict(about: &About<'_>) -> Explanation {
     let pools = &about.snapshot.node_pools;
     if pools.iter().any(|pool| pool.replicas.is_none()) {
         let advice = Advice::run(
@@ -398,7 +398,7 @@ fn without_verdict(about: &About<'_>) -> Story {
             "If NodePools are meant for it, remove karpenter.sh/nodepool from its node affinity:",
             format!("kubectl get pod {} -o yaml", of(about.pod)),
         );
-        return Story {
+        return Explanation {
             cause: Cause::NodeAffinity,
             summary: "it stays pending because it requires a node without a NodePool".to_owned(),
             details: Vec::new(),
@@ -410,7 +410,7 @@ fn without_verdict(about: &About<'_>) -> Story {
     } else {
         ("every NodePool is static", "Create a NodePool without spec.replicas. Its fields:")
     };
-    Story {
+    Explanation {
         cause: Cause::NoNodePool,
         summary: format!("it stays pending because {reason}"),
         details: Vec::new(),

@@ -122,10 +122,10 @@ fn sources() -> Sources {
     ]))
 }
 
-fn found(deployment: Value) -> Found {
+fn found(deployment: Value) -> Karpenter {
     let mut operator = Operator::of(deployment).expect("it is Karpenter");
     operator.options = Options::of(operator.container(), &sources());
-    Found { operator, queue: None, rules: BTreeMap::new(), ..karpenter() }
+    Karpenter { operator, queue: None, rules: BTreeMap::new(), ..karpenter() }
 }
 
 /// Everything that can be said about it: the chart's values, what is told, what is in the way.

@@ -1,5 +1,5 @@
-use tenon_installer_core::observe::state::ProviderState;
 use tenon_installer_core::observe::actual::Actual;
+use tenon_installer_core::observe::state::ProviderState;
 use tenon_installer_core::testing;
 
 use super::*;

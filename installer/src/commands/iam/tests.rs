@@ -4,8 +4,8 @@ use clap::Parser;
 use serde_json::Value;
 use tenon_iam_policies::caller::{Purpose, caller_document, caller_document_for};
 use tenon_iam_policies::cover::gaps;
-use tenon_installer_core::observe::state::AgentState;
 use tenon_installer_core::observe::actual::Actual;
+use tenon_installer_core::observe::state::AgentState;
 use tenon_installer_core::plan::diff;
 
 use super::*;

@@ -18,7 +18,7 @@ pub(super) struct Seen {
 }
 
 /// Lists nodes and pods and what says something about them, and asks EC2 what spot nodes cost.
-pub(super) async fn look(client: &Client, aws: &Aws) -> Result<Seen, ExpectedError> {
+pub(super) async fn observe(client: &Client, aws: &Aws) -> Result<Seen, ExpectedError> {
     // Which gates are on makes no difference to what is there.
     let options = Options::live(clock::now(), FeatureGates::default());
     let mut simulation = read(options, Some(client), &|_| ()).await?;

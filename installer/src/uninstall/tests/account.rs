@@ -9,17 +9,17 @@ use tenon_installer_core::kubernetes::aws_auth::{self, Removal as AuthRemoval};
 use tenon_installer_core::kubernetes::helm::Revision;
 use tenon_installer_core::kubernetes::merge_patch::merged;
 use tenon_installer_core::kubernetes::object::{Key, Object, label};
+use tenon_installer_core::observe::actual::Actual;
 use tenon_installer_core::observe::labelled;
 use tenon_installer_core::observe::state::{
     AccessEntryState, AgentState, AssociationState, FargateState, ProfileState, ProviderState,
     QueueState, RoleState, RuleState,
 };
-use tenon_installer_core::observe::actual::Actual;
 use tenon_installer_core::ownership::{DISCOVERY_MARK, INSTALL_ID, Tags};
 use tenon_installer_core::plan::{Plan, diff};
 use tenon_installer_core::testing::carry_out_some;
 
-use crate::uninstall::found::Found;
+use crate::uninstall::discovery::Discovered;
 use crate::uninstall::{Inventory, Mode, Removal, former};
 
 /// Everything there is, whoever made it.
@@ -175,12 +175,12 @@ impl Account {
             let users = self.roles.iter().filter(trusts).map(|(name, _)| name.clone());
             is_ours.then(|| former::provider(desired, arn, users.collect()))
         });
-        let found = Found {
+        let found = Discovered {
             record: Some(desired.installation.id.clone()),
             former_roles,
             former_entries: entries.collect(),
             provider,
-            ..Found::default()
+            ..Discovered::default()
         };
         let mut inventory = self.seen(desired, |actual| Inventory::of(desired, actual, found));
         Mode::default().narrow(&mut inventory, desired);

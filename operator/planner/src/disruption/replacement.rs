@@ -6,7 +6,7 @@ use fixedbitset::FixedBitSet;
 use super::Pass;
 use super::candidates::Node;
 use crate::label;
-use crate::launch::{LaunchFilter, launch, pod_ref};
+use crate::launch::{LaunchFilter, launch_of, pod_ref};
 use crate::plan::{Launch, LaunchReason, StayReason};
 use crate::snapshot::{CapacityType, DisruptionReason};
 use crate::solver::{Claim, Solver};
@@ -85,7 +85,7 @@ fn launched(
         return Err(StayReason::NothingCheaper);
     }
     let reason = LaunchReason::Replacement(DisruptionReason::Underutilized);
-    launch(solver, claim, &filter, reason).map_err(|_| {
+    launch_of(solver, claim, &filter, reason).map_err(|_| {
         StayReason::PodsDontFit(pod_ref(&pass.problem.tables.snapshot.pods[claim.pods[0]]))
     })
 }

@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::compile::Problem;
 use crate::disruption::cost::reschedule_cost;
-use crate::launch::{LaunchFilter, launch as launch_claim, tell_apart};
+use crate::launch::{LaunchFilter, launch_of, tell_apart};
 use crate::plan::{Exclusion, Launch, LaunchReason, PLAN_VERSION, Plan, Removal, SkippedPool};
 use crate::policy::Policy;
 use crate::snapshot::{Eviction, NodePool, Placement, Snapshot};
@@ -55,7 +55,7 @@ pub fn replicas(snapshot: &Snapshot, policy: &Policy, now: Timestamp, seed: u64)
             }
             continue;
         }
-        match launch(snapshot, policy, index, LaunchReason::Provisioned) {
+        match static_launch(snapshot, policy, index, LaunchReason::Provisioned) {
             Some(launch) => plan.launches.extend((0..missing).map(|_| launch.clone())),
             None => skip("none of its instance types can be launched".to_owned()),
         }
@@ -140,7 +140,7 @@ fn removal(snapshot: &Snapshot, node: usize) -> Removal {
 
 /// A machine of a static pool: what its template says and nothing more. `None` when none of its
 /// types is on sale.
-pub(super) fn launch(
+pub(super) fn static_launch(
     snapshot: &Snapshot,
     policy: &Policy,
     pool: usize,
@@ -167,7 +167,7 @@ pub(super) fn launch(
     let types = solver.specs[spec].types.clone();
     let claim = empty_claim(&solver, spec, types);
     let filter = LaunchFilter::all(&solver, &claim);
-    let found: Result<Launch, Exclusion> = launch_claim(&solver, &claim, &filter, reason);
+    let found: Result<Launch, Exclusion> = launch_of(&solver, &claim, &filter, reason);
     let mut launch = found.ok()?;
     // The NodeClaim carries the pool's requirements as they are, not a list of types.
     launch.requirements = snapshot.node_pools[pool].template.requirements.clone().into();

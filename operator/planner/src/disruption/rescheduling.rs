@@ -5,7 +5,7 @@ use super::Pass;
 use super::candidates::Node;
 use crate::demands::Demand;
 use crate::demands::demands_of;
-use crate::launch::{LaunchFilter, launch, pod_ref};
+use crate::launch::{LaunchFilter, launch_of, pod_ref};
 use crate::pack::{Strategy, pack};
 use crate::plan::{Launch, LaunchReason, StayReason};
 use crate::snapshot::{DisruptionReason, NodePhase};
@@ -129,7 +129,7 @@ impl Pass<'_, '_> {
         for claim in &self.solver.claims {
             let filter = LaunchFilter::all(&self.solver, claim);
             let reason = LaunchReason::Replacement(reason);
-            let Ok(launch) = launch(&self.solver, claim, &filter, reason) else {
+            let Ok(launch) = launch_of(&self.solver, claim, &filter, reason) else {
                 let pod = pod_ref(&self.problem.tables.snapshot.pods[claim.pods[0]]);
                 self.take_back(&[node], moves);
                 return Err(StayReason::PodsDontFit(pod));

@@ -97,7 +97,7 @@ impl Slot {
         Self {
             census: replicas::Census::of(snapshot, source),
             wanted: source.replicas.unwrap_or(0),
-            launch: replicas::launch(snapshot, policy, pool, reason),
+            launch: replicas::static_launch(snapshot, policy, pool, reason),
             reserved: Reserved::of(snapshot, source),
         }
     }

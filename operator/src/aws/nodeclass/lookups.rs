@@ -6,7 +6,7 @@ use tenon_crds::EC2NodeClass;
 use tenon_crds::ec2nodeclass::{Ami, SecurityGroup, Subnet};
 
 use super::REFRESH;
-use super::status::Found;
+use super::status::Resolved;
 use crate::aws::backoff::{Backoff, Waits};
 use crate::aws::ec2::{self, PlacementGroup};
 use crate::aws::error::Error;
@@ -68,11 +68,11 @@ pub(super) fn failed<T>(
     class: &EC2NodeClass,
     what: &'static str,
     error: &(dyn std::error::Error + 'static),
-) -> Found<T> {
+) -> Resolved<T> {
     let nodeclass = class.metadata.name.as_deref().unwrap_or_default();
     let causes = std::iter::successors(Some(error), |error| error.source());
     let mut calls = causes.filter_map(|error| error.downcast_ref::<Error>());
     let passing = calls.any(Error::is_retryable);
     log_failure!(passing: passing, nodeclass, error, what, "failed to resolve");
-    Found::Failed
+    Resolved::Failed
 }

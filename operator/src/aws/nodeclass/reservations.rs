@@ -12,7 +12,7 @@ use tenon_crds::ec2nodeclass::{
 use tenon_crds::{EC2NodeClass, EC2NodeClassStatus};
 
 use super::lookups::{class_key, failed};
-use super::status::Found;
+use super::status::Resolved;
 use crate::aws::AwsProvider;
 use crate::aws::ec2::{self, Ec2, Filter, filter, tag_filters};
 use crate::aws::error::Result;
@@ -27,13 +27,13 @@ pub(super) async fn resolve(
     provider: &AwsProvider,
     class: &EC2NodeClass,
     now: Timestamp,
-) -> Found<Vec<CapacityReservation>> {
+) -> Resolved<Vec<CapacityReservation>> {
     if !provider.options.reserved_capacity {
-        return Found::Some(Vec::new());
+        return Resolved::Some(Vec::new());
     }
     let key = class_key(class);
     if let Some(found) = provider.lookups.reservations.get(&key) {
-        return Found::Some(usable(&found, now));
+        return Resolved::Some(usable(&found, now));
     }
     let terms = &class.spec.capacity_reservation_selector_terms;
     match select(&provider.clients.ec2, terms).await {
@@ -43,7 +43,7 @@ pub(super) async fn resolve(
             }
             let usable = usable(&found, now);
             provider.lookups.reservations.insert(key, found);
-            Found::Some(usable)
+            Resolved::Some(usable)
         }
         Err(error) => failed(class, "capacity reservations", &error),
     }

@@ -11,7 +11,7 @@ use tenon_crds::ec2nodeclass::{Ami, SecurityGroup, Subnet};
 
 use super::amis::AmiError;
 use super::lookups::{class_key, failed};
-use super::status::{Found, Resolution};
+use super::status::{Resolution, Resolved};
 use super::{amis, reservations, selectors};
 use crate::aws::ec2::{self, GroupKey};
 use crate::aws::{AwsProvider, tags};
@@ -58,12 +58,12 @@ pub(super) async fn resolve(
         || subnets.is_nothing()
         || security_groups.is_nothing()
         || placement_group.is_nothing();
-    let call_failed = amis == Found::Failed
-        || subnets == Found::Failed
-        || security_groups == Found::Failed
-        || placement_group == Found::Failed
-        || capacity_reservations == Found::Failed
-        || (instance_profile == Found::Failed && missing_role.is_none());
+    let call_failed = amis == Resolved::Failed
+        || subnets == Resolved::Failed
+        || security_groups == Resolved::Failed
+        || placement_group == Resolved::Failed
+        || capacity_reservations == Resolved::Failed
+        || (instance_profile == Resolved::Failed && missing_role.is_none());
     let key = class_key(class);
     let progress = if call_failed {
         Progress::CallFailed
@@ -89,14 +89,14 @@ async fn resolve_amis(
     provider: &AwsProvider,
     context: &Context,
     class: &EC2NodeClass,
-) -> Found<Vec<Ami>> {
+) -> Resolved<Vec<Ami>> {
     let Some(kubernetes) = provider.cluster.version() else {
         tracing::debug!("the version of Kubernetes is not known yet");
-        return Found::Failed;
+        return Resolved::Failed;
     };
     let key = (class_key(class), kubernetes.clone());
     if let Some(amis) = provider.lookups.amis.get(&key) {
-        return Found::Some(amis);
+        return Resolved::Some(amis);
     }
     let found = amis::resolve(
         &provider.clients.ec2,
@@ -107,28 +107,28 @@ async fn resolve_amis(
     )
     .await;
     match found {
-        Ok(amis) if amis.is_empty() => Found::Nothing {
+        Ok(amis) if amis.is_empty() => Resolved::Nothing {
             reason: "AMINotFound",
             message: "AMISelector did not match any AMIs".to_owned(),
         },
         Ok(amis) => {
             provider.lookups.amis.insert(key, amis.clone());
-            Found::Some(amis)
+            Resolved::Some(amis)
         }
         Err(error @ AmiError::UnsupportedAlias(_)) => {
-            Found::Nothing { reason: "UnsupportedAlias", message: error.to_string() }
+            Resolved::Nothing { reason: "UnsupportedAlias", message: error.to_string() }
         }
         Err(error) => failed(class, "amis", &error),
     }
 }
 
-async fn resolve_subnets(provider: &AwsProvider, class: &EC2NodeClass) -> Found<Vec<Subnet>> {
+async fn resolve_subnets(provider: &AwsProvider, class: &EC2NodeClass) -> Resolved<Vec<Subnet>> {
     let key = class_key(class);
     if let Some(subnets) = provider.lookups.subnets.get(&key) {
-        return Found::Some(subnets);
+        return Resolved::Some(subnets);
     }
     match selectors::subnets(&provider.clients.ec2, &class.spec.subnet_selector_terms).await {
-        Ok(found) if found.is_empty() => Found::Nothing {
+        Ok(found) if found.is_empty() => Resolved::Nothing {
             reason: "SubnetsNotFound",
             message: "SubnetSelector did not match any Subnets".to_owned(),
         },
@@ -141,7 +141,7 @@ async fn resolve_subnets(provider: &AwsProvider, class: &EC2NodeClass) -> Found<
                 })
                 .collect();
             provider.lookups.subnets.insert(key, subnets.clone());
-            Found::Some(subnets)
+            Resolved::Some(subnets)
         }
         Err(error) => failed(class, "subnets", &error),
     }
@@ -150,14 +150,14 @@ async fn resolve_subnets(provider: &AwsProvider, class: &EC2NodeClass) -> Found<
 async fn resolve_security_groups(
     provider: &AwsProvider,
     class: &EC2NodeClass,
-) -> Found<Vec<SecurityGroup>> {
+) -> Resolved<Vec<SecurityGroup>> {
     let key = class_key(class);
     if let Some(groups) = provider.lookups.security_groups.get(&key) {
-        return Found::Some(groups);
+        return Resolved::Some(groups);
     }
     let terms = &class.spec.security_group_selector_terms;
     match selectors::security_groups(&provider.clients.ec2, terms).await {
-        Ok(found) if found.is_empty() => Found::Nothing {
+        Ok(found) if found.is_empty() => Resolved::Nothing {
             reason: "SecurityGroupsNotFound",
             message: "SecurityGroupSelector did not match any SecurityGroups".to_owned(),
         },
@@ -167,35 +167,35 @@ async fn resolve_security_groups(
                 .map(|group| SecurityGroup { id: group.id, name: group.name })
                 .collect();
             provider.lookups.security_groups.insert(key, groups.clone());
-            Found::Some(groups)
+            Resolved::Some(groups)
         }
         Err(error) => failed(class, "security groups", &error),
     }
 }
 
-async fn resolve_placement_group(provider: &AwsProvider, class: &EC2NodeClass) -> Found<()> {
-    let Some(selector) = &class.spec.placement_group_selector else { return Found::Some(()) };
+async fn resolve_placement_group(provider: &AwsProvider, class: &EC2NodeClass) -> Resolved<()> {
+    let Some(selector) = &class.spec.placement_group_selector else { return Resolved::Some(()) };
     let (wanted, shown) = match (&selector.id, &selector.name) {
         (Some(id), _) => (GroupKey::Id(id), id),
         (None, Some(name)) => (GroupKey::Name(name), name),
-        (None, None) => return Found::Some(()),
+        (None, None) => return Resolved::Some(()),
     };
     let key = class_key(class);
     match ec2::placement_groups(&provider.clients.ec2, wanted).await {
         Ok(found) => match found.into_iter().next() {
             Some(group) => {
                 provider.lookups.placement_groups.insert(key, group);
-                Found::Some(())
+                Resolved::Some(())
             }
             None => {
                 provider.lookups.placement_groups.remove(&key);
-                Found::Nothing {
+                Resolved::Nothing {
                     reason: "PlacementGroupNotFound",
                     message: format!("Placement group \"{shown}\" not found"),
                 }
             }
         },
-        Err(error) => Found::Nothing {
+        Err(error) => Resolved::Nothing {
             reason: "PlacementGroupResolutionFailed",
             message: format!("Failed to resolve placement group: {error}"),
         },
@@ -206,10 +206,10 @@ async fn resolve_profile(
     provider: &AwsProvider,
     context: &Context,
     class: &EC2NodeClass,
-) -> Found<String> {
+) -> Resolved<String> {
     let tags = tags::profile_tags(class, &context.cluster_name, &provider.clients.region);
     match provider.profiles.ensure(class, &tags).await {
-        Ok(name) => Found::Some(name),
+        Ok(name) => Resolved::Some(name),
         Err(error) => {
             context.recorder.publish(Event::warning(
                 class,

@@ -7,7 +7,7 @@ use tenon_crds::{EC2NodeClass, EC2NodeClassStatus};
 
 /// What was found out about one part of a class.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Found<T> {
+pub(crate) enum Resolved<T> {
     /// This.
     Some(T),
     /// The selector matches nothing, or can't match: reason and message of the condition.
@@ -21,7 +21,7 @@ pub(crate) enum Found<T> {
     Failed,
 }
 
-impl<T> Found<T> {
+impl<T> Resolved<T> {
     /// Whether what was looked for does not exist.
     pub(crate) fn is_nothing(&self) -> bool {
         matches!(self, Self::Nothing { .. })
@@ -32,17 +32,17 @@ impl<T> Found<T> {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Resolution {
     /// Images.
-    pub amis: Found<Vec<Ami>>,
+    pub amis: Resolved<Vec<Ami>>,
     /// Capacity reservations. None is no fault of the class.
-    pub capacity_reservations: Found<Vec<CapacityReservation>>,
+    pub capacity_reservations: Resolved<Vec<CapacityReservation>>,
     /// Subnets.
-    pub subnets: Found<Vec<Subnet>>,
+    pub subnets: Resolved<Vec<Subnet>>,
     /// Security groups.
-    pub security_groups: Found<Vec<SecurityGroup>>,
+    pub security_groups: Resolved<Vec<SecurityGroup>>,
     /// The instance profile.
-    pub instance_profile: Found<String>,
+    pub instance_profile: Resolved<String>,
     /// Whether the placement group exists, or none is asked for.
-    pub placement_group: Found<()>,
+    pub placement_group: Resolved<()>,
 }
 
 /// Verdict of the validation.
@@ -105,14 +105,14 @@ pub(crate) fn resolved(
         &mut status.security_groups,
     );
     match instance_profile {
-        Found::Some(name) => {
+        Resolved::Some(name) => {
             status.instance_profile = Some(name);
             conditions.set_true(types::INSTANCE_PROFILE_READY);
         }
-        Found::Nothing { reason, message } => {
+        Resolved::Nothing { reason, message } => {
             conditions.set_false(types::INSTANCE_PROFILE_READY, reason, &message);
         }
-        Found::Failed => {}
+        Resolved::Failed => {}
     }
     status.conditions = list;
     status
@@ -121,19 +121,19 @@ pub(crate) fn resolved(
 fn set<T: Default>(
     conditions: &mut Conditions<'_>,
     condition: &'static str,
-    found: Found<T>,
+    found: Resolved<T>,
     value: &mut T,
 ) {
     match found {
-        Found::Some(found) => {
+        Resolved::Some(found) => {
             *value = found;
             conditions.set_true(condition);
         }
-        Found::Nothing { reason, message } => {
+        Resolved::Nothing { reason, message } => {
             *value = T::default();
             conditions.set_false(condition, reason, &message);
         }
-        Found::Failed => {}
+        Resolved::Failed => {}
     }
 }
 

@@ -1,4 +1,4 @@
-//! Would AWS launch with this NodeClass? Found out with dry runs, so that a missing permission
+//! Would AWS launch with this NodeClass? Resolved out with dry runs, so that a missing permission
 //! shows on the NodeClass and not on the first pod.
 //!
 //! A good verdict counts for half an hour, as upstream's. A bad one is in the way of every pod that

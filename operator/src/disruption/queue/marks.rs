@@ -14,7 +14,7 @@ use crate::disruption::set_reason;
 use crate::operator::Operator;
 use crate::state::cluster::name;
 use crate::watch::wire::Node;
-use crate::work::Failure as _;
+use crate::work_queue::Failure as _;
 use crate::write::WriteError;
 
 /// Taints a candidate's node, and writes down why.

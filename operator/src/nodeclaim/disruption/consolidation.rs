@@ -6,7 +6,7 @@ use tenon_crds::{ConditionStatus, NodeClaim, NodePool};
 
 use crate::claims::conditions;
 use crate::state::cluster::condition_of;
-use crate::work::Action;
+use crate::work_queue::Action;
 
 /// Sets or clears the condition, and says when to look again. `last_pod_event` is when a pod last
 /// came or went.

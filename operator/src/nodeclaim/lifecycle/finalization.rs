@@ -19,7 +19,7 @@ use crate::confirm;
 use crate::operator::Operator;
 use crate::state::cluster::{annotation, is_true, label, name};
 use crate::watch::wire::Node;
-use crate::work::Action;
+use crate::work_queue::Action;
 use crate::write::Precondition;
 
 /// How often the provider is asked whether the machine is gone.

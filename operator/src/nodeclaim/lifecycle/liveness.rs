@@ -7,7 +7,7 @@ use tenon_crds::{ConditionStatus, NodeClaim};
 use super::{LAUNCH_TIMEOUT, REGISTRATION_TIMEOUT};
 use crate::state::cluster::condition_of;
 use crate::watch::wire::created_at;
-use crate::work::Action;
+use crate::work_queue::Action;
 
 /// Whether a NodeClaim is on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

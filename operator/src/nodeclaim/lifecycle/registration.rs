@@ -19,7 +19,7 @@ use crate::events::{Event, Reason};
 use crate::operator::Operator;
 use crate::state::cluster::name;
 use crate::watch::wire::Node;
-use crate::work::Action;
+use crate::work_queue::Action;
 use crate::write::WriteError;
 use crate::write::create::CREATION;
 

@@ -103,7 +103,7 @@ pub enum Unresolved {
 
 impl Unresolved {
     /// Reason and message of the condition `ReadyForProvisioning`.
-    pub fn told(&self) -> (&'static str, &str) {
+    pub fn condition(&self) -> (&'static str, &str) {
         match self {
             Self::ScalableRefNotFound(message) => ("ScalableRefNotFound", message),
             Self::PodTemplateNotFound(message) => ("PodTemplateNotFound", message),

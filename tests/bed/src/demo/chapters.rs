@@ -17,7 +17,7 @@ use super::inventory::Inventory;
 use super::{Chapter, Scene, StoryError, pools};
 use crate::bed::{Bed, Finished};
 use crate::objects;
-use crate::wait::{Look, eventually};
+use crate::wait::eventually;
 use crate::words::count;
 
 pub(super) const ALL: &[Chapter] = &[
@@ -325,7 +325,7 @@ async fn interrupt(scene: &mut Scene<'_>) -> Result<(), StoryError> {
     Ok(())
 }
 
-async fn claim_gone(scene: &Scene<'_>, name: &str) -> Look {
+async fn claim_gone(scene: &Scene<'_>, name: &str) -> Polled {
     Ok(objects::node_claims(&scene.client).get_opt(name).await?.is_none())
 }
 

@@ -94,7 +94,7 @@ pub(super) async fn pods(client: &Client) -> Result<Vec<Pod>, kube::Error> {
 
 /// How many of the workload's pods are ready; as an error while it is another number than `wanted`,
 /// and no other pod may be left.
-pub(super) async fn all_ready(client: &Client, wanted: usize) -> crate::wait::Look {
+pub(super) async fn all_ready(client: &Client, wanted: usize) -> crate::wait::Polled {
     let pods = pods(client).await?;
     let ready = pods.iter().filter(|pod| is_ready(pod)).count();
     if ready == wanted && pods.len() == wanted {

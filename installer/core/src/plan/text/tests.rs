@@ -63,7 +63,7 @@ fn plan() -> Plan {
 }
 
 fn screen(width: usize) -> String {
-    plain(&plan_lines(&plan(), &Outlook::default()), Some(width))
+    plain(&plan_lines(&plan(), &Impact::default()), Some(width))
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn a_plan_at_120_columns() {
 #[test]
 fn no_line_is_wider_than_the_terminal_and_no_letter_is_lost() {
     let letters = |text: &str| text.chars().filter(|c| !c.is_whitespace()).collect::<String>();
-    let whole = plain(&plan_lines(&plan(), &Outlook::default()), None);
+    let whole = plain(&plan_lines(&plan(), &Impact::default()), None);
     for width in 40..140 {
         let screen = screen(width);
         let widest = screen.lines().map(|line| line.chars().count()).max();

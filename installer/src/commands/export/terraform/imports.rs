@@ -3,8 +3,8 @@
 
 use serde_json::{Map, Value, json};
 use tenon_installer_core::desired::Desired;
-use tenon_installer_core::observe::state::AgentState;
 use tenon_installer_core::observe::actual::Actual;
+use tenon_installer_core::observe::state::AgentState;
 use tenon_installer_core::ownership::DISCOVERY;
 
 /// One block for each resource of the module that is in AWS and bears this installation's tag.

@@ -16,12 +16,12 @@ fn fresh_class() -> EC2NodeClass {
 fn mk_resolution() -> Resolution {
     let status = mk_class().status.unwrap();
     Resolution {
-        amis: Found::Some(status.amis),
-        capacity_reservations: Found::Some(Vec::new()),
-        subnets: Found::Some(status.subnets),
-        security_groups: Found::Some(status.security_groups),
-        instance_profile: Found::Some("demo_1".to_owned()),
-        placement_group: Found::Some(()),
+        amis: Resolved::Some(status.amis),
+        capacity_reservations: Resolved::Some(Vec::new()),
+        subnets: Resolved::Some(status.subnets),
+        security_groups: Resolved::Some(status.security_groups),
+        instance_profile: Resolved::Some("demo_1".to_owned()),
+        placement_group: Resolved::Some(()),
     }
 }
 
@@ -63,7 +63,7 @@ fn what_is_not_found_is_taken_out_and_named() {
     let mut class = mk_class();
     class.status.as_mut().unwrap().instance_profile = None;
     let mut resolution = mk_resolution();
-    resolution.subnets = Found::Nothing {
+    resolution.subnets = Resolved::Nothing {
         reason: "SubnetsNotFound",
         message: "SubnetSelector did not match any Subnets".to_owned(),
     };
@@ -81,12 +81,12 @@ fn what_could_not_be_asked_stays_as_it_was() {
     let mut known = class.clone();
     known.status = Some(validated(&class, first, &Verdict::Valid, now()));
     let failed = Resolution {
-        capacity_reservations: Found::Failed,
-        amis: Found::Failed,
-        subnets: Found::Failed,
-        security_groups: Found::Failed,
-        instance_profile: Found::Failed,
-        placement_group: Found::Failed,
+        capacity_reservations: Resolved::Failed,
+        amis: Resolved::Failed,
+        subnets: Resolved::Failed,
+        security_groups: Resolved::Failed,
+        instance_profile: Resolved::Failed,
+        placement_group: Resolved::Failed,
     };
     let status = resolved(&known, failed, now());
     assert_eq!(Some(&status), known.status.as_ref());
@@ -95,7 +95,7 @@ fn what_could_not_be_asked_stays_as_it_was() {
 
 #[test]
 fn nothing_resolved_yet_is_unknown() {
-    let resolution = Resolution { instance_profile: Found::Failed, ..mk_resolution() };
+    let resolution = Resolution { instance_profile: Resolved::Failed, ..mk_resolution() };
     let status = resolved(&fresh_class(), resolution, now());
     assert!(matches!(dependencies(&status), Some(Verdict::Unknown { .. })));
 }

@@ -15,7 +15,7 @@ use crate::state::State;
 use crate::tasks::Tasks;
 use crate::testing;
 use crate::testing::joined::{CLAIM, NODE, joined};
-use crate::work::Action;
+use crate::work_queue::Action;
 use crate::write::Writer;
 
 /// A cloud whose two hooks are not done the first time; one of them fails the second time.

@@ -77,7 +77,7 @@ fn no_room_is_kept_for_more_pods_than_anybody_wants() {
 fn what_is_missing_is_said() {
     let why = |spec: Value| {
         let unresolved = cluster().room(&buffer(&spec)).unwrap_err();
-        let (reason, message) = unresolved.told();
+        let (reason, message) = unresolved.condition();
         format!("{reason}: {message}")
     };
     assert_eq!(

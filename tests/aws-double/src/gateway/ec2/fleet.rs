@@ -112,7 +112,7 @@ pub(super) async fn create(
         match tried {
             Err(error) => errors.push((candidate, error)),
             Ok(pool) => {
-                let (made, error) = launch(&mut call, candidate, &pool, missing);
+                let (made, error) = launch_instances(&mut call, candidate, &pool, missing);
                 missing -= u32::try_from(made.len()).unwrap_or(missing);
                 errors.extend(error.map(|error| (candidate, error)));
                 if !made.is_empty() {
@@ -225,7 +225,7 @@ fn price(aws_state: &AwsState, pool: &Pool, capacity_type: CapacityType) -> Micr
     })
 }
 
-fn launch(
+fn launch_instances(
     call: &mut Call<'_>,
     candidate: &Candidate,
     pool: &Pool,

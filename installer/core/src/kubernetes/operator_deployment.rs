@@ -18,7 +18,7 @@ const CHART: &str = "tenon-";
 
 /// The operator's Deployment.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Installed {
+pub struct OperatorDeployment {
     /// As it is.
     pub live: Value,
 }
@@ -52,11 +52,14 @@ pub fn is_image(reference: &str) -> bool {
 ///
 /// # Errors
 /// What the caller may not read.
-pub async fn find(cluster: &Cluster, expected: &Key) -> Result<Option<Installed>, KubeError> {
+pub async fn find(
+    cluster: &Cluster,
+    expected: &Key,
+) -> Result<Option<OperatorDeployment>, KubeError> {
     let gvk = GroupVersionKind::gvk("apps", "v1", "Deployment");
     let resource = ApiResource::from_gvk_with_plural(&gvk, "deployments");
     if let Some(live) = cluster.get(&resource, expected).await?.filter(is_operator) {
-        return Ok(Some(Installed { live }));
+        return Ok(Some(OperatorDeployment { live }));
     }
     let all = cluster.list(&resource).await?;
     let mut found = all
@@ -70,10 +73,10 @@ pub async fn find(cluster: &Cluster, expected: &Key) -> Result<Option<Installed>
         let is_near = live["metadata"]["namespace"].as_str() == expected.namespace.as_deref();
         (!runs, !is_near)
     });
-    Ok(found.into_iter().next().map(|live| Installed { live }))
+    Ok(found.into_iter().next().map(|live| OperatorDeployment { live }))
 }
 
-impl Installed {
+impl OperatorDeployment {
     fn text(&self, pointer: &str) -> &str {
         self.live.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
     }
@@ -219,7 +222,7 @@ mod tests {
     fn tools_are_known_by_what_they_write_on_it() {
         let of = |labels: Value| {
             let live = deployment("a", "b", &labels, "x/tenon-operator:1.2@sha256:0");
-            let found = Installed { live };
+            let found = OperatorDeployment { live };
             (found.managed_by(), found.version().map(str::to_owned))
         };
         let version = || Some("1.2".to_owned());

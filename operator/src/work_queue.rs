@@ -97,9 +97,9 @@ pub enum Concern {
 macro_rules! log_concern {
     ($concern:expr, $($fields:tt)*) => {
         match $concern {
-            $crate::work::Concern::Nobody => tracing::debug!($($fields)*),
-            $crate::work::Concern::Passing => tracing::warn!($($fields)*),
-            $crate::work::Concern::Administrator => tracing::error!($($fields)*),
+            $crate::work_queue::Concern::Nobody => tracing::debug!($($fields)*),
+            $crate::work_queue::Concern::Passing => tracing::warn!($($fields)*),
+            $crate::work_queue::Concern::Administrator => tracing::error!($($fields)*),
         }
     };
 }

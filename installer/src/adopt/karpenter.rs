@@ -165,7 +165,7 @@ fn container_of(deployment: &Value) -> Option<&Value> {
 
 /// Karpenter and everything that it uses.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Found {
+pub(crate) struct Karpenter {
     /// Its Deployment.
     pub operator: Operator,
     /// Its role's name, and the role.
@@ -187,7 +187,7 @@ pub(crate) struct Found {
     pub host_ports: BTreeSet<u16>,
 }
 
-impl Found {
+impl Karpenter {
     /// Which tool made it.
     pub(crate) fn layout(&self, cluster: &str) -> Layout {
         let queue = self.queue.as_ref().map_or("", |(name, _)| name.as_str());
@@ -234,7 +234,7 @@ pub(crate) async fn read(
     kube: &Cluster,
     cluster: &str,
     operator: Operator,
-) -> Result<Result<Found, Vec<String>>, Failure> {
+) -> Result<Result<Karpenter, Vec<String>>, Failure> {
     let account = &operator.service_account;
     let association = eks::association(aws, cluster, account).await?;
     let role_arn = match &association {
@@ -281,7 +281,7 @@ pub(crate) async fn read(
         host_ports = host_ports::in_use(kube, account).await?;
     }
     let role = (role_name, role);
-    Ok(Ok(Found {
+    Ok(Ok(Karpenter {
         operator,
         role,
         granted,

@@ -36,7 +36,7 @@ const KEYS_A_MONTH: f64 = 2.0 * 12.0 * HOURS;
 /// What a plan comes to.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Outlook {
+pub struct Impact {
     /// What is added to the bill, an estimate.
     pub cost: Vec<Cost>,
     /// NodeClaims that are there; not counted if the plan changes no NodePool and no EC2NodeClass.
@@ -69,7 +69,7 @@ pub struct Drift {
     pub all: bool,
 }
 
-impl Outlook {
+impl Impact {
     /// Looks ahead. `claims` are all NodeClaims, if they were read.
     pub fn of(plan: &Plan, desired: &Desired, actual: &Actual, claims: Option<&[Value]>) -> Self {
         Self {
@@ -307,9 +307,9 @@ mod tests {
     fn a_first_installation_costs_a_queue_and_touches_no_node() {
         let desired = desired("");
         let plan = diff(&desired, &untouched()).expect("nothing is in the way");
-        assert!(!Outlook::needs_claims(&plan));
-        let outlook = Outlook::of(&plan, &desired, &untouched(), None);
-        insta::assert_snapshot!(outlook.lines().join("\n"), @r"
+        assert!(!Impact::needs_claims(&plan));
+        let impact = Impact::of(&plan, &desired, &untouched(), None);
+        insta::assert_snapshot!(impact.lines().join("\n"), @r"
         Cost: about $0.05 more per month at list prices; the cost of nodes depends on the pods.
            $0.05  SQS queue (130,000 requests; nothing within the first million of the account)
         ");
@@ -344,7 +344,7 @@ mod tests {
                     Step::new(&object.name, "", "", Op::Update, Action::Apply(object.clone()))
                 });
             let plan = Plan { steps: steps.collect(), warnings: Vec::new() };
-            Outlook::of(&plan, &after, &actual, Some(&claims)).lines()
+            Impact::of(&plan, &after, &actual, Some(&claims)).lines()
         };
         assert_eq!(of(""), ["Nodes: none of 4 NodeClaims drifts."]);
         assert_eq!(

@@ -21,7 +21,7 @@ use tenon_installer_core::ownership::INSTALL_ID;
 use tenon_installer_core::{journal, observe};
 
 use super::former;
-use crate::adopt::found::Operator;
+use crate::adopt::karpenter::Operator;
 use crate::errors::ExpectedError;
 
 /// How many access entries are read at once.
@@ -69,7 +69,7 @@ pub(crate) struct Known {
 
 /// What was found beside the [`Actual`].
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Found {
+pub(crate) struct Discovered {
     /// Nodes, whoever's they are.
     pub nodes: Nodes,
     /// The Leases that the operator's replicas hold or may have held in turn, without those that a
@@ -87,10 +87,9 @@ pub(crate) struct Found {
     pub known: Known,
 }
 
-impl Found {
-    /// Looks for it. From what was found `before`, access entries of others are not described
-    /// again, as a cluster may have hundreds; and Leases stay known by whose names the Deployment
-    /// went by that has gone since.
+impl Discovered {
+    /// Looks for it. From what was found `before`, access entries of others are not described again, as a cluster may have hundreds; and Leases stay known by
+    /// whose names the Deployment went by that has gone since.
     pub(crate) async fn read(
         context: &Context,
         desired: &Desired,
@@ -374,7 +373,8 @@ mod tests {
             { "name": "LEADER_ELECTION_NAMESPACE", "value": "leases" },
         ]);
         live.body["spec"]["template"]["spec"]["containers"][0]["env"] = variables;
-        let actual = Actual { objects: [(live.key(), live.body.clone())].into(), ..Actual::default() };
+        let actual =
+            Actual { objects: [(live.key(), live.body.clone())].into(), ..Actual::default() };
         let usual = Place::usual(&namespace);
         let asked = place(&namespace, "asked");
         let expected = BTreeSet::from([usual, asked, place("leases", "by-hand")]);
