@@ -469,6 +469,7 @@ mod tests {
         Pod::from_wire(&wire, 1, Arc::default())
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "callers write literals")]
     fn refused(extra: Value) -> Value {
         let mut pod = json!({
             "metadata": {"namespace": "default", "name": "a"},
@@ -476,19 +477,8 @@ mod tests {
                 {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"},
             ]},
         });
-        merge(&mut pod, extra);
+        json_patch::merge(&mut pod, &extra);
         pod
-    }
-
-    fn merge(target: &mut Value, extra: Value) {
-        match (target, extra) {
-            (Value::Object(target), Value::Object(extra)) => {
-                for (key, value) in extra {
-                    merge(target.entry(key).or_insert(Value::Null), value);
-                }
-            }
-            (target, extra) => *target = extra,
-        }
     }
 
     #[test]

@@ -71,18 +71,9 @@ fn snapshot(objects: Vec<Value>) -> plan::Snapshot {
     snapshot
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "callers write literals")]
 fn with(mut value: Value, extra: Value) -> Value {
-    fn merge(target: &mut Value, extra: Value) {
-        match (target, extra) {
-            (Value::Object(target), Value::Object(extra)) => {
-                for (key, value) in extra {
-                    merge(target.entry(key).or_insert(Value::Null), value);
-                }
-            }
-            (target, extra) => *target = extra,
-        }
-    }
-    merge(&mut value, extra);
+    json_patch::merge(&mut value, &extra);
     value
 }
 

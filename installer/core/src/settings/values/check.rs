@@ -6,10 +6,12 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
+use tenon_crds::Quantity;
+
 use super::Values;
 use crate::settings::syntax::{
     DNS_LABEL, DNS_NAME, LABEL_KEY, LABEL_VALUE, REPOSITORY, TAG, is_digest, is_dns_label,
-    is_dns_name, is_label_key, is_label_value, is_repository, is_tag, quantity,
+    is_dns_name, is_label_key, is_label_value, is_repository, is_tag,
 };
 
 /// A value that is not allowed.
@@ -67,10 +69,12 @@ impl Judge {
         for (name, limit) in limits {
             let request = resources.requests.as_ref().and_then(|requests| requests.get(name));
             let Some(request) = request else { continue };
-            if let (Some(asked), Some(most)) = (quantity(&request.0), quantity(&limit.0)) {
+            if let (Ok(asked), Ok(most)) =
+                (request.0.parse::<Quantity>(), limit.0.parse::<Quantity>())
+            {
                 // A negative limit is refused already.
                 self.expect(
-                    asked <= most || most < 0.0,
+                    asked <= most || most < Quantity::ZERO,
                     &format!("{path}.requests.{name}"),
                     &request.0,
                     &format!("at most the limit, {}", limit.0),
