@@ -41,9 +41,7 @@ const HANDLING: Duration = Duration::from_mins(1);
 pub(crate) struct Proof {
     /// Type of the instance.
     pub instance_type: String,
-    /// Its zone.
     pub zone: String,
-    /// Its id.
     pub instance_id: String,
     /// Seconds until its node was ready.
     pub joined_seconds: u64,

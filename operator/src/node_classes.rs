@@ -44,7 +44,6 @@ struct Kept<K> {
 enum Source {
     /// An event of the watch: events may be older than what was written here.
     Watch,
-    /// A list.
     List,
     /// The answer to a write.
     Own,

@@ -121,7 +121,7 @@ impl Observed {
 pub struct Asked {
     /// Name of the cluster.
     pub cluster: String,
-    /// Its region.
+    /// AWS region, from the settings.
     pub region: String,
     /// The only account to work in.
     pub account: Option<String>,
@@ -175,7 +175,7 @@ pub struct Asked {
 pub struct NameView {
     /// What kind of thing.
     pub kind: String,
-    /// Its name.
+    /// Name as planned, which may be longer than AWS allows.
     pub name: String,
     /// Characters at most.
     pub limit: usize,
@@ -215,7 +215,7 @@ pub struct IdentityView {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeniedView {
-    /// The action.
+    /// IAM action, such as `ec2:CreateFleet`.
     pub action: String,
     /// On what.
     pub resource: String,
@@ -268,7 +268,7 @@ pub struct OperatorView {
     pub deployment: String,
     /// The tool that manages it, where that is not `tenon`.
     pub managed_by: Option<String>,
-    /// Its pods.
+    /// Known and empty without a Deployment.
     pub pods: Seen<Vec<PodView>>,
     /// The last lines that it logged.
     pub log: Seen<Vec<String>>,
@@ -282,7 +282,7 @@ pub struct OperatorView {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodView {
-    /// Its name.
+    /// Name in the operator's namespace.
     pub name: String,
     /// It is ready.
     pub ready: bool,
@@ -310,7 +310,7 @@ pub struct LeaderView {
 pub struct EventView {
     /// Kind and name of what it is about.
     pub object: String,
-    /// Its reason.
+    /// Reason of the Event, such as `FailedScheduling`.
     pub reason: String,
     /// What it says.
     pub message: String,

@@ -57,9 +57,9 @@ pub struct Counts {
 /// A category.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Group {
-    /// Its title.
+    /// Heading above the checks.
     pub title: &'static str,
-    /// Its checks.
+    /// In the order of the table.
     pub checks: Vec<Line>,
 }
 

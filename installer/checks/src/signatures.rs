@@ -230,7 +230,7 @@ pub(crate) fn explain(text: &str) -> Option<&'static Signature> {
 /// A denied call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Denial {
-    /// The action.
+    /// IAM action, such as `ec2:CreateFleet`.
     pub action: String,
     /// On what, if the text says so.
     pub resource: Option<String>,

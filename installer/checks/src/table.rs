@@ -8,7 +8,7 @@ use super::{account, autoscalers, cluster, compute, identity, inside, network, w
 pub(crate) struct Category {
     /// What the checks are about.
     pub title: &'static str,
-    /// The checks.
+    /// In the order in which they are made and shown.
     pub checks: &'static [Check],
 }
 

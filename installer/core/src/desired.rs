@@ -88,7 +88,7 @@ pub struct Desired {
     pub fargate: Option<FargateProfile>,
     /// The name that a queue of ours has or would have.
     pub queue_name: String,
-    /// The queue.
+    /// The interruption queue; `None` if interruption handling is off.
     pub queue: Option<Queue>,
     /// The rules that feed it.
     pub rules: Vec<Rule>,
@@ -117,7 +117,7 @@ pub struct Desired {
 pub struct RoleUse {
     /// Its ARN.
     pub arn: String,
-    /// Its name.
+    /// Name in IAM, unique in the account.
     pub name: String,
     /// What it should be like, if it is ours.
     pub spec: Option<Role>,
@@ -126,7 +126,7 @@ pub struct RoleUse {
 /// A role of ours.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Role {
-    /// Its name.
+    /// Name in IAM, unique in the account.
     pub name: String,
     /// Its path, with slashes at both ends.
     pub path: String,
@@ -138,7 +138,7 @@ pub struct Role {
     pub inline: BTreeMap<String, Document>,
     /// ARN of its boundary.
     pub boundary: Option<String>,
-    /// Its tags.
+    /// Tags, the mark of the installation among them.
     pub tags: Tags,
 }
 
@@ -151,7 +151,7 @@ pub struct Association {
     pub service_account: String,
     /// The role.
     pub role_arn: String,
-    /// Its tags.
+    /// Tags, the mark of the installation among them.
     pub tags: Tags,
 }
 
@@ -165,14 +165,14 @@ pub struct Provider {
     pub url: String,
     /// The audience of the tokens.
     pub audience: String,
-    /// Its tags.
+    /// Tags, the mark of the installation among them.
     pub tags: Tags,
 }
 
 /// An instance profile for all nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Profile {
-    /// Its name.
+    /// Name in IAM, unique in the account.
     pub name: String,
     /// Its ARN.
     pub arn: String,
@@ -182,14 +182,14 @@ pub struct Profile {
     pub role: String,
     /// ARN of that role.
     pub role_arn: String,
-    /// Its tags.
+    /// Tags, the mark of the installation among them.
     pub tags: Tags,
 }
 
 /// What makes pods run on Fargate. Nothing of it can be changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FargateProfile {
-    /// Its name.
+    /// Name in the cluster.
     pub name: String,
     /// The role of its pods.
     pub role_arn: String,
@@ -199,7 +199,7 @@ pub struct FargateProfile {
     pub namespace: String,
     /// Labels of its pods.
     pub labels: BTreeMap<String, String>,
-    /// Its tags.
+    /// Tags, the mark of the installation among them.
     pub tags: Tags,
 }
 
@@ -210,14 +210,14 @@ pub struct AccessEntry {
     pub principal_arn: String,
     /// `EC2_LINUX`.
     pub kind: &'static str,
-    /// Its tags.
+    /// Tags, the mark of the installation among them.
     pub tags: Tags,
 }
 
 /// The interruption queue.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Queue {
-    /// Its name.
+    /// Name in SQS, unique in account and region.
     pub name: String,
     /// Its ARN.
     pub arn: String,
@@ -225,7 +225,7 @@ pub struct Queue {
     pub attributes: BTreeMap<String, String>,
     /// Who may send.
     pub policy: Document,
-    /// Its tags.
+    /// Tags, the mark of the installation among them.
     pub tags: Tags,
 }
 
@@ -242,7 +242,7 @@ impl Queue {
 /// A rule that sends events to the queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Rule {
-    /// Its name.
+    /// Name in EventBridge, unique in account and region.
     pub name: String,
     /// Its ARN.
     pub arn: String,
@@ -252,7 +252,7 @@ pub struct Rule {
     pub target_id: String,
     /// The queue's ARN.
     pub target_arn: String,
-    /// Its tags.
+    /// Tags, the mark of the installation among them.
     pub tags: Tags,
 }
 

@@ -154,7 +154,7 @@ pub enum ClientError {
         None => "the kubeconfig has no current context, and none was named".to_owned(),
     })]
     UnknownContext {
-        /// The name.
+        /// `None` if the kubeconfig has no current context.
         name: Option<String>,
         /// The contexts that it has.
         known: Vec<String>,

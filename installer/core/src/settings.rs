@@ -35,7 +35,7 @@ use problem::Problem;
 pub struct Settings {
     /// Name of the cluster.
     pub cluster: String,
-    /// Its region.
+    /// AWS region of the cluster.
     pub region: String,
     /// The only account to work in.
     pub account_id: Option<String>,
@@ -155,7 +155,7 @@ pub struct Manifest {
 pub struct Inferred {
     /// Cluster of the kubeconfig's context.
     pub cluster: Option<String>,
-    /// Its region.
+    /// Region of that cluster, from the context's or the cluster's name.
     pub region: Option<String>,
 }
 

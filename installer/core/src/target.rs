@@ -75,7 +75,7 @@ impl TargetError {
 pub struct KubeconfigOptions {
     /// Files, as in `KUBECONFIG`.
     pub files: Option<String>,
-    /// The context.
+    /// `None` for the kubeconfig's current context.
     pub context: Option<String>,
     /// Somebody can answer.
     pub attended: bool,

@@ -12,7 +12,7 @@ pub(super) type Header<'a> = (&'a str, &'a str);
 /// A piece of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Document<'a> {
-    /// The file.
+    /// For messages.
     pub(super) file: &'a Path,
     /// Which document of the file, from 1.
     pub(super) number: usize,

@@ -46,13 +46,11 @@ pub struct Fleet {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Pool {
-    /// Its name.
     name: String,
     /// `tenon freeze` has paused it.
     paused: bool,
     /// Why it launches nothing, as its conditions have it.
     problem: Option<String>,
-    /// Its nodes.
     #[serde(flatten)]
     nodes: Nodes,
 }
@@ -97,7 +95,6 @@ struct Disrupting {
 struct Blocked {
     /// What the operator reports.
     message: String,
-    /// The nodes.
     nodes: Vec<String>,
 }
 

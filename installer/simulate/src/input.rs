@@ -127,7 +127,7 @@ pub(super) struct PriorityClass {
 pub(super) enum Read {
     /// An object that the state is made of.
     Object(Object),
-    /// A workload.
+    /// Something that creates pods.
     Workload(Box<Workload>),
     /// A PriorityClass.
     PriorityClass(Box<PriorityClass>),

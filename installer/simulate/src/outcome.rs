@@ -94,7 +94,7 @@ pub struct PriceRange {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PricedType {
-    /// Its name.
+    /// Such as `m7i.large`.
     pub name: String,
     /// US dollars per hour of the cheapest offering that the machine may use.
     pub price_per_hour: Option<f64>,
@@ -105,7 +105,7 @@ pub struct PricedType {
 pub struct Placed {
     /// The NodeClaim's name, or the Node's where there is no NodeClaim.
     pub node: String,
-    /// The pods.
+    /// Those that are nominated to it.
     pub pods: Vec<PodName>,
 }
 
@@ -155,7 +155,7 @@ pub struct Staying {
 /// A NodePool that took no part.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Skipped {
-    /// Its name.
+    /// Name of the NodePool.
     pub name: String,
     /// Why.
     pub reason: String,

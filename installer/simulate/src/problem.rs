@@ -8,7 +8,7 @@ use super::documents::Document;
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// The file.
+    /// Where it was read.
     pub file: PathBuf,
     /// Which document of the file, from 1; and which item of it, from 0, if it is a list.
     pub document: (usize, Option<usize>),

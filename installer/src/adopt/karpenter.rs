@@ -78,7 +78,7 @@ pub(crate) struct Operator {
     pub live: Object,
     /// What its container is told.
     pub options: Options,
-    /// Its service account.
+    /// Whose token the pods carry.
     pub service_account: ServiceAccount,
     /// How many replicas it has, or had before it was handed over.
     pub replicas: i64,

@@ -43,7 +43,7 @@ pub(crate) enum Kind {
 pub(crate) enum Origin {
     /// A literal variable.
     Variable,
-    /// A flag.
+    /// An argument of the container.
     Flag,
     /// A ConfigMap of this name.
     ConfigMap(String),

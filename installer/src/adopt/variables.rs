@@ -22,7 +22,7 @@ enum Kind {
     Share,
     /// A whole number of 0 or more.
     Count,
-    /// A port.
+    /// From 1 to 65535.
     Port,
     /// One of these.
     OneOf(&'static [&'static str]),

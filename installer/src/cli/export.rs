@@ -9,7 +9,7 @@ use super::settings::SettingArgs;
 /// `tenon export`
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// The form.
+    /// What to export.
     #[command(subcommand)]
     pub form: ExportForm,
 }

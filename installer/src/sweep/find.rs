@@ -36,7 +36,6 @@ pub(crate) struct Seen {
 /// An instance.
 #[derive(Debug, Clone)]
 pub(crate) struct Instance {
-    /// Its id.
     pub id: String,
     /// The NodeClaim that its tag names.
     pub claim: String,
@@ -47,7 +46,6 @@ pub(crate) struct Instance {
 /// A network interface.
 #[derive(Debug, Clone)]
 pub(crate) struct Interface {
-    /// Its id.
     pub id: String,
     /// When the CNI made it, as its tag says.
     pub created_at: Option<Timestamp>,
@@ -56,7 +54,6 @@ pub(crate) struct Interface {
 /// A spot request.
 #[derive(Debug, Clone)]
 pub(crate) struct SpotRequest {
-    /// Its id.
     pub id: String,
     /// The instance that it led to.
     pub instance: Option<String>,
@@ -105,15 +102,10 @@ pub(crate) struct Orphan {
 pub(crate) enum Kind {
     /// An EC2 instance.
     Instance,
-    /// A spot request.
     SpotRequest,
-    /// A network interface.
     NetworkInterface,
-    /// A volume.
     Volume,
-    /// A launch template.
     LaunchTemplate,
-    /// An instance profile.
     InstanceProfile,
     /// An `EventBridge` rule.
     Rule,

@@ -16,7 +16,6 @@ pub(crate) enum Removal {
     Object(Object),
     /// All revisions of the Helm release.
     Release {
-        /// Its namespace.
         namespace: String,
         /// Names of the Secrets.
         secrets: Vec<String>,
@@ -33,25 +32,20 @@ pub(crate) enum Removal {
     AwsAuth(String),
     /// An access entry, by its principal.
     AccessEntry(String),
-    /// A rule.
     Rule {
-        /// Its name.
         name: String,
         /// Ids of its targets.
         targets: Vec<String>,
     },
     /// The tags by which NodeClasses find a subnet or security group.
     DiscoveryTag {
-        /// Its id.
         id: String,
         /// The tags, key and value.
         tags: Tags,
     },
     /// An identity provider, by ARN.
     Provider(String),
-    /// A queue.
     Queue {
-        /// Its name.
         name: String,
         /// How it is called.
         url: String,

@@ -30,7 +30,7 @@ pub enum Violation {
     Unknown {
         /// What.
         kind: &'static str,
-        /// Its name.
+        /// As the plan has it.
         name: String,
     },
     /// A pod that gets more than one place.
@@ -43,9 +43,9 @@ pub enum Violation {
     LosesItsPlace(PodRef),
     /// The machine is going, or takes no pods.
     NoMachine {
-        /// The pod.
+        /// The pod that the plan puts there.
         pod: PodRef,
-        /// The machine.
+        /// A node, or a launch by its number.
         machine: String,
     },
     /// The pods of a machine ask for more than it has.
@@ -61,16 +61,16 @@ pub enum Violation {
     },
     /// A taint is not tolerated.
     Taint {
-        /// The pod.
+        /// The pod that does not tolerate it.
         pod: PodRef,
-        /// The machine.
+        /// A node, or a launch by its number.
         machine: String,
         /// The taint's key.
         key: String,
     },
     /// Node selector, required affinity or volumes don't allow the machine.
     Affinity {
-        /// The pod.
+        /// The pod that asks for another one.
         pod: PodRef,
         /// The machine; for a launch with instance type and zone.
         machine: String,
@@ -79,12 +79,12 @@ pub enum Violation {
     HostPort {
         /// One of them.
         pod: PodRef,
-        /// The machine.
+        /// A node, or a launch by its number.
         machine: String,
     },
     /// Spread, pod affinity or anti-affinity is violated.
     Topology {
-        /// The pod.
+        /// The pod for which it is violated.
         pod: PodRef,
         /// Which rule and where.
         rule: String,
@@ -95,7 +95,7 @@ pub enum Violation {
     NotOffered {
         /// The launch, by number.
         launch: String,
-        /// The type.
+        /// One of its types.
         instance_type: String,
     },
     /// The types are not ranked by price, or the price is not that of the first.
@@ -111,21 +111,21 @@ pub enum Violation {
     Reservation(String),
     /// A NodePool's limit is exceeded, each launch being charged with its largest type.
     Limit {
-        /// The pool.
+        /// Name of the NodePool.
         pool: String,
         /// Of what.
         resource: String,
     },
     /// A launch carries fewer distinct values than `minValues`.
     MinValues {
-        /// The launch.
+        /// By its number.
         launch: String,
-        /// The key.
+        /// Of the label.
         key: String,
     },
     /// More nodes of a pool go than its budgets allow.
     Budget {
-        /// The pool.
+        /// Name of the NodePool.
         pool: String,
         /// For this reason.
         reason: DisruptionReason,
@@ -134,7 +134,7 @@ pub enum Violation {
     PodBudget(String),
     /// A node goes that must stay.
     MustStay {
-        /// The node.
+        /// By its key in the snapshot.
         node: String,
         /// Why.
         reason: String,

@@ -37,7 +37,6 @@ const SEEN_MEMORY_TTL: Duration = Duration::from_secs(60 * 24 * 60 * 60);
 /// Settings that shape catalogs.
 #[derive(Clone, Debug)]
 pub(super) struct CatalogSettings {
-    /// The region.
     pub region: String,
     /// `--vm-memory-overhead-percent`.
     pub vm_memory_overhead: f64,

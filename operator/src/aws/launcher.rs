@@ -52,7 +52,6 @@ pub(super) struct LaunchInput<'a> {
     pub class: &'a EC2NodeClass,
     /// What can be launched with the class.
     pub catalog: &'a Catalog,
-    /// The cluster.
     pub cluster: &'a ClusterFacts,
     /// The placement group of the class.
     pub placement_group: Option<&'a PlacementGroup>,

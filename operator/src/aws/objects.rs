@@ -23,7 +23,6 @@ use tenon_state::guarded::Guarded;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ClaimUse {
-    /// Its metadata.
     pub metadata: ObjectMeta,
     spec: ClaimSpec,
     status: ClaimStatus,
@@ -103,9 +102,7 @@ fn text<'m>(all: Option<&'m BTreeMap<String, String>>, key: &str) -> Option<&'m 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ClassUse {
-    /// Its metadata.
     pub metadata: ObjectMeta,
-    /// Its status.
     pub status: ClassStatus,
 }
 

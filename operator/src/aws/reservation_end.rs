@@ -28,7 +28,6 @@ enum Failed {
     /// AWS did not answer, or refused.
     #[error(transparent)]
     Aws(#[from] Error),
-    /// A write.
     #[error(transparent)]
     Write(#[from] WriteError),
 }

@@ -41,7 +41,7 @@ pub struct ClusterFacts {
 /// Everything that user data is made from.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Bootstrap {
-    /// The cluster.
+    /// Name, endpoint, CA and addresses that the node's agent is given.
     pub cluster: ClusterFacts,
     /// Labels that the kubelet registers with; see [`kubelet_labels`].
     pub labels: BTreeMap<String, String>,

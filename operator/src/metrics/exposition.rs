@@ -47,7 +47,7 @@ impl Type {
 /// A value of a sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Number {
-    /// A count.
+    /// Of a counter or a bucket.
     Count(u64),
     /// Anything else.
     Real(f64),

@@ -182,7 +182,7 @@ pub struct PodSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SchedulingGate {
-    /// Its name.
+    /// Such as `example.com/quota`.
     pub name: String,
 }
 

@@ -79,7 +79,7 @@ use service::{AllowAll, Endpoint, Gate, Service};
 pub struct GatewayConfig {
     /// The bed's directory: `moto.log` and `calls.jsonl` are written there.
     pub dir: PathBuf,
-    /// The region.
+    /// Region of all endpoints.
     pub region: String,
     /// The account ID.
     pub account: String,
@@ -87,7 +87,7 @@ pub struct GatewayConfig {
     pub port: u16,
     /// Seed of IDs and of faults with a probability.
     pub seed: u64,
-    /// The clock.
+    /// Gives all times that answers hold.
     pub clock: Clock,
     /// Services that go before ours.
     pub services: Vec<Box<dyn Service>>,
@@ -132,7 +132,7 @@ pub enum GatewayError {
     /// The port can't be bound.
     #[error("the AWS double can't listen on 127.0.0.1:{port}")]
     Listen {
-        /// The port.
+        /// On loopback.
         port: u16,
         /// Why.
         source: io::Error,

@@ -46,7 +46,7 @@ pub enum MotoError {
         "can't run {program}: install Python 3.10 or newer with its venv module (on Debian and Ubuntu: apt install python3-venv)"
     )]
     Python {
-        /// The program.
+        /// Name or path of the interpreter.
         program: String,
         /// Why.
         source: io::Error,
@@ -54,7 +54,7 @@ pub enum MotoError {
     /// The installation failed.
     #[error("installing moto failed at `{command}`; the log is {}; the last lines:\n{tail}", .log.display())]
     Install {
-        /// The command.
+        /// The command line that failed.
         command: String,
         /// Its log file.
         log: PathBuf,

@@ -146,7 +146,7 @@ pub enum BedError {
     /// A program can't be run on the bed.
     #[error("can't run {}", .program.display())]
     Run {
-        /// The program.
+        /// Path of the executable.
         program: PathBuf,
         /// Why.
         source: io::Error,

@@ -69,7 +69,7 @@ pub enum StoryError {
 
 /// What a chapter has to work with.
 pub struct Scene<'a> {
-    /// The bed.
+    /// The bed that the demo runs on.
     pub bed: &'a Bed,
     /// An administrator's client.
     pub client: Client,
@@ -90,7 +90,6 @@ impl Scene<'_> {
 
 type Tell = for<'a, 'b> fn(&'a mut Scene<'b>) -> BoxFuture<'a, Result<(), StoryError>>;
 
-/// A chapter.
 #[derive(Clone, Copy)]
 struct Chapter {
     title: &'static str,
@@ -101,7 +100,7 @@ struct Chapter {
 /// A chapter as it went.
 #[derive(Debug, Serialize)]
 pub struct ChapterReport {
-    /// Its title.
+    /// As it is shown.
     pub title: &'static str,
     /// What it shows.
     pub shows: &'static str,

@@ -109,9 +109,9 @@ pub struct KubeletConfig {
     /// Variables that every process gets unless its container sets them: what the network does in a
     /// real cluster (`AWS_ENDPOINT_URL`).
     pub env: BTreeMap<String, String>,
-    /// The nodes.
+    /// Nodes that are there from the beginning.
     pub nodes: Vec<SystemNode>,
-    /// The clock.
+    /// Gives all times in statuses.
     pub clock: Clock,
 }
 
@@ -128,7 +128,7 @@ pub struct Running {
     pub address: Ipv4Addr,
     /// How often it was restarted.
     pub restarts: i32,
-    /// Its log.
+    /// File with its output.
     pub log: PathBuf,
     process: Arc<Process>,
 }

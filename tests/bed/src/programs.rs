@@ -19,7 +19,7 @@ const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 pub struct TenonPrograms {
     /// The installer.
     pub tenon: PathBuf,
-    /// The operator.
+    /// Path of `tenon-operator`.
     pub operator: PathBuf,
     /// The sandbox, for tests of its commands.
     pub sandbox: PathBuf,

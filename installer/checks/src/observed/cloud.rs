@@ -43,11 +43,11 @@ pub enum SubnetClass {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SubnetView {
-    /// Its id.
+    /// `subnet-…`
     pub id: String,
     /// Its VPC.
     pub vpc: String,
-    /// Its zone.
+    /// Availability zone by name, such as `eu-central-1a`.
     pub zone: String,
     /// `availability-zone`, `local-zone` or `wavelength-zone`.
     pub zone_type: String,
@@ -67,7 +67,7 @@ pub struct SubnetView {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GroupView {
-    /// Its id.
+    /// `sg-…`
     pub id: String,
     /// Its VPC.
     pub vpc: String,
@@ -150,7 +150,7 @@ pub struct ComputeView {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InstanceView {
-    /// Its id.
+    /// `i-…`
     pub id: String,
     /// The NodeClaim that its tags name.
     pub node_claim: Option<String>,
@@ -162,7 +162,7 @@ pub struct InstanceView {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ImageView {
-    /// The architecture.
+    /// `amd64` or `arm64`.
     pub architecture: String,
     /// The SSM parameter that was asked.
     pub parameter: String,
@@ -218,7 +218,7 @@ pub struct KeyView {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RuleView {
-    /// Its name.
+    /// Name in EventBridge, unique in the region.
     pub name: String,
     /// It exists.
     pub exists: bool,

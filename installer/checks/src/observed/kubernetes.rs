@@ -54,9 +54,9 @@ pub struct KubernetesView {
     reason = "each is told by a label, taint or condition of its own"
 )]
 pub struct NodeView {
-    /// Its name.
+    /// Name in Kubernetes.
     pub name: String,
-    /// Its zone.
+    /// Value of `topology.kubernetes.io/zone`; empty without the label.
     pub zone: String,
     /// It is ready and takes pods.
     pub ready: bool,
@@ -80,9 +80,9 @@ pub struct NodeView {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkloadView {
-    /// Its namespace.
+    /// Namespace in Kubernetes.
     pub namespace: String,
-    /// Its name.
+    /// Name in its namespace.
     pub name: String,
     /// Images of its containers.
     pub images: Vec<String>,
@@ -120,7 +120,7 @@ pub struct WebhookView {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CrdView {
-    /// Its name.
+    /// Plural and group, such as `nodepools.karpenter.sh`.
     pub name: String,
     /// Versions in which objects may still be stored.
     pub stored_versions: Vec<String>,
@@ -134,9 +134,9 @@ pub struct CrdView {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReleaseView {
-    /// Its name.
+    /// Name as Helm lists it.
     pub name: String,
-    /// Its namespace.
+    /// Namespace that holds Helm's record.
     pub namespace: String,
     /// `deployed`, `pending-upgrade`, ….
     pub status: String,

@@ -23,7 +23,7 @@ pub struct Mapping {
     pub role_arn: String,
     /// The user.
     pub username: String,
-    /// Its groups.
+    /// Groups in Kubernetes, such as `system:nodes`.
     pub groups: Vec<String>,
 }
 

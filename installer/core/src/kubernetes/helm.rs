@@ -93,7 +93,7 @@ pub struct Record {
 pub struct Revision {
     /// Name of its Secret.
     pub secret: String,
-    /// Its number.
+    /// From 1 on.
     pub number: u32,
     /// `deployed`, `superseded`, ….
     pub status: String,

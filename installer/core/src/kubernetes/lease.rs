@@ -19,9 +19,9 @@ pub const DISABLED_VARIABLE: &str = "DISABLE_LEADER_ELECTION";
 /// Where a Lease is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Place {
-    /// Its namespace.
+    /// Namespace in Kubernetes.
     pub namespace: String,
-    /// Its name.
+    /// Name in the namespace.
     pub name: String,
 }
 

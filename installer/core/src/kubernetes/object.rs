@@ -16,12 +16,12 @@ use crate::ownership::{INSTALL_ID, SPEC_HASH, VERSION};
 pub struct Key {
     /// `group/version`, or `v1`.
     pub api_version: String,
-    /// Its kind.
+    /// Such as `Deployment`.
     pub kind: String,
-    /// Its namespace.
+    /// `None` for objects of the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Its name.
+    /// Unique for kind and namespace.
     pub name: String,
 }
 
@@ -46,9 +46,9 @@ impl fmt::Display for Key {
 pub struct Object {
     /// Where the API server has it.
     pub resource: ApiResource,
-    /// Its namespace.
+    /// `None` for objects of the cluster.
     pub namespace: Option<String>,
-    /// Its name.
+    /// As in `metadata.name`.
     pub name: String,
     /// All of it.
     pub body: Value,

@@ -26,7 +26,7 @@ pub struct OperatorDeployment {
 /// Who acts, and since when.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leader {
-    /// Its pod.
+    /// Holder of the Lease.
     pub pod: String,
     /// Since when, if the Lease has it.
     pub since: Option<jiff::Timestamp>,

@@ -32,7 +32,7 @@ pub struct Trial {
 /// A field that the cluster would not take, or a whole object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// The object.
+    /// What was applied in the dry run.
     pub object: Key,
     /// The field, if the API server names one.
     pub field: Option<String>,

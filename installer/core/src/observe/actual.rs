@@ -42,7 +42,7 @@ pub struct Actual {
     pub spot_role: bool,
     /// The Fargate profile under our name.
     pub fargate: Option<FargateState>,
-    /// The queue.
+    /// The queue of the name that is looked up.
     pub queue: Option<QueueState>,
     /// Rules by name.
     pub rules: BTreeMap<String, RuleState>,

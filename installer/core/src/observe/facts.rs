@@ -19,9 +19,9 @@ pub struct Caller {
 /// What EKS says of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ClusterFacts {
-    /// Its name.
+    /// Name in EKS, unique in account and region.
     pub name: String,
-    /// Its region.
+    /// Region by which it was asked for.
     pub region: String,
     /// The region's partition.
     pub partition: Partition,
@@ -50,7 +50,7 @@ pub struct ClusterFacts {
     pub auto_mode: bool,
     /// Its network is IPv6.
     pub ipv6: bool,
-    /// Its tags.
+    /// Tags in EKS.
     pub tags: Tags,
 }
 
@@ -59,7 +59,7 @@ pub struct ClusterFacts {
 pub struct Facts {
     /// Who calls.
     pub caller: Caller,
-    /// The cluster.
+    /// As EKS describes it.
     pub cluster: ClusterFacts,
     /// ARN of somebody else's node role, if the settings name one and it exists.
     pub node_role_arn: Option<String>,

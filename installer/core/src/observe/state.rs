@@ -17,7 +17,7 @@ pub struct RoleState {
     pub inline: BTreeMap<String, String>,
     /// ARN of its boundary.
     pub boundary: Option<String>,
-    /// Its tags.
+    /// Tags as AWS lists them; the mark tells whether it is ours.
     pub tags: Tags,
 }
 
@@ -36,13 +36,13 @@ pub enum AgentState {
 /// An association as it is.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AssociationState {
-    /// Its id.
+    /// Id that EKS gave it, by which it is changed and deleted.
     pub id: String,
     /// Its ARN.
     pub arn: String,
     /// Its role.
     pub role_arn: String,
-    /// Its tags.
+    /// Tags as AWS lists them; the mark tells whether it is ours.
     pub tags: Tags,
 }
 
@@ -51,7 +51,7 @@ pub struct AssociationState {
 pub struct ProviderState {
     /// Audiences whose tokens it takes.
     pub audiences: Vec<String>,
-    /// Its tags.
+    /// Tags as AWS lists them; the mark tells whether it is ours.
     pub tags: Tags,
 }
 
@@ -62,7 +62,7 @@ pub struct ProfileState {
     pub arn: String,
     /// Names of the roles in it: none or one.
     pub roles: Vec<String>,
-    /// Its tags.
+    /// Tags as AWS lists them; the mark tells whether it is ours.
     pub tags: Tags,
 }
 
@@ -79,7 +79,7 @@ pub struct FargateState {
     pub subnet_ids: BTreeSet<String>,
     /// Namespace and labels of its pods.
     pub selectors: Vec<(String, BTreeMap<String, String>)>,
-    /// Its tags.
+    /// Tags as AWS lists them; the mark tells whether it is ours.
     pub tags: Tags,
 }
 
@@ -90,7 +90,7 @@ pub struct AccessEntryState {
     pub arn: String,
     /// `EC2_LINUX`, `STANDARD`, ….
     pub kind: String,
-    /// Its tags.
+    /// Tags as AWS lists them; the mark tells whether it is ours.
     pub tags: Tags,
 }
 
@@ -99,9 +99,9 @@ pub struct AccessEntryState {
 pub struct QueueState {
     /// How it is called.
     pub url: String,
-    /// Its attributes.
+    /// By SQS's names, such as `VisibilityTimeout`.
     pub attributes: BTreeMap<String, String>,
-    /// Its tags.
+    /// Tags as AWS lists them; the mark tells whether it is ours.
     pub tags: Tags,
 }
 
@@ -116,6 +116,6 @@ pub struct RuleState {
     pub enabled: bool,
     /// Ids and ARNs of its targets.
     pub targets: BTreeMap<String, String>,
-    /// Its tags.
+    /// Tags as AWS lists them; the mark tells whether it is ours.
     pub tags: Tags,
 }

@@ -26,7 +26,7 @@ pub enum Action {
     },
     /// Remove a role of ours that is no longer wanted.
     DeleteRole {
-        /// Its name.
+        /// Name in IAM.
         name: String,
     },
     /// Make an instance profile, or put its role into it.
@@ -60,7 +60,7 @@ pub enum Action {
     },
     /// Remove a Fargate profile of ours that is no longer wanted.
     DeleteFargate {
-        /// Its name.
+        /// Name in the cluster.
         name: String,
     },
     /// Install the Pod Identity agent.
@@ -69,7 +69,7 @@ pub enum Action {
     CreateAssociation(Association),
     /// Give an association our role.
     UpdateAssociation {
-        /// Its id.
+        /// Id that EKS gave the association.
         id: String,
         /// Its ARN.
         arn: String,
@@ -78,7 +78,7 @@ pub enum Action {
     },
     /// Remove an association of ours that is no longer wanted.
     DeleteAssociation {
-        /// Its id.
+        /// Id that EKS gave the association.
         id: String,
     },
     /// Remove an access entry of ours that is no longer wanted.
@@ -106,7 +106,7 @@ pub enum Action {
     DeleteQueue {
         /// How it is called.
         url: String,
-        /// Its name.
+        /// Name in SQS.
         name: String,
     },
     /// Make a rule and its target, or bring them to what they should be.
@@ -118,21 +118,21 @@ pub enum Action {
     },
     /// Remove a rule that is no longer wanted.
     DeleteRule {
-        /// Its name.
+        /// Name in EventBridge.
         name: String,
         /// Ids of its targets.
         targets: Vec<String>,
     },
     /// Add tags to a subnet or security group.
     Tag {
-        /// Its id.
+        /// `subnet-…` or `sg-…`
         id: String,
-        /// The tags.
+        /// What is added; other tags stay.
         tags: Tags,
     },
     /// Take our tags off a subnet or security group.
     Untag {
-        /// Its id.
+        /// `subnet-…` or `sg-…`
         id: String,
         /// The tags, key and value.
         tags: Tags,
@@ -141,7 +141,7 @@ pub enum Action {
     TagEks {
         /// Its ARN.
         arn: String,
-        /// The tags.
+        /// What is added; other tags stay.
         tags: Tags,
     },
     /// Write a revision of the Helm release.
@@ -157,7 +157,7 @@ pub enum Action {
     },
     /// Remove the Helm release's record.
     DeleteRelease {
-        /// Its namespace.
+        /// Where Helm's Secrets are.
         namespace: String,
         /// Names of the revisions.
         secrets: Vec<String>,
@@ -258,21 +258,21 @@ pub enum Action {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Adoptee {
-    /// A role.
+    /// In IAM.
     Role {
-        /// Its name.
+        /// Name in IAM.
         name: String,
     },
-    /// A queue.
+    /// In SQS.
     Queue {
-        /// Its name.
+        /// Name in SQS.
         name: String,
         /// How it is called.
         url: String,
     },
-    /// A rule.
+    /// In EventBridge.
     Rule {
-        /// Its name.
+        /// Name in EventBridge.
         name: String,
         /// Its ARN.
         arn: String,
@@ -314,9 +314,9 @@ pub struct RoleChanges {
     pub create: bool,
     /// Its trust policy.
     pub trust: bool,
-    /// Its boundary.
+    /// The permissions boundary differs.
     pub boundary: bool,
-    /// Its tags.
+    /// A tag is missing or has another value.
     pub tags: bool,
     /// Policies to attach.
     pub attach: Vec<String>,

@@ -21,7 +21,7 @@ pub struct Document {
 pub enum Node {
     /// `null`, a boolean, a number or a text.
     Scalar(Value),
-    /// A list.
+    /// In the file's order.
     List(Vec<Document>),
     /// A map, in the order of the file. A key's line is known through its value.
     Map(Vec<(String, Document)>),

@@ -10,7 +10,7 @@ use super::document::Document;
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// The file.
+    /// `None` for problems of flags and of settings as a whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
     /// The line, from 1.

@@ -66,7 +66,6 @@ fn plain() -> Value {
     })
 }
 
-/// Its container.
 fn container() -> Value {
     json!({
                     "name": "controller",

@@ -15,7 +15,6 @@ use tenon_installer_core::observe::iam;
 pub(super) struct Surprise {
     /// The statement that the call was made from.
     pub(super) statement: Option<String>,
-    /// The action.
     pub(super) action: String,
     /// On what.
     pub(super) resource: String,

@@ -38,7 +38,7 @@ struct PoolBudget {
 pub struct BudgetUse {
     /// The NodePool.
     pub node_pool: String,
-    /// The reason.
+    /// The budgets that limit this reason are counted.
     pub reason: DisruptionReason,
     /// Nodes of the pool that are initialised, or being rebooted.
     pub nodes: u32,

@@ -23,7 +23,6 @@ use crate::tables::taints::{Preferred, untolerated};
 #[derive(Clone, Debug)]
 pub(super) struct Family {
     pub(super) about: About,
-    /// Its groups.
     pub(super) groups: IdSet,
 }
 

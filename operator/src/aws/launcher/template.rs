@@ -46,7 +46,6 @@ const NO_METADATA_IPV6: [&str; 6] = [
 pub(crate) struct TemplateScope<'a> {
     /// The NodeClass, resolved.
     pub class: &'a EC2NodeClass,
-    /// The cluster.
     pub cluster: &'a ClusterFacts,
     /// Region, for the names of images and endpoints.
     pub region: &'a str,

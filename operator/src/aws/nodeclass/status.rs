@@ -14,7 +14,6 @@ pub(crate) enum Resolved<T> {
     Nothing {
         /// Reason of the condition.
         reason: &'static str,
-        /// Its message.
         message: String,
     },
     /// A call failed: what was known before stays.
@@ -39,7 +38,6 @@ pub(crate) struct Resolution {
     pub subnets: Resolved<Vec<Subnet>>,
     /// Security groups.
     pub security_groups: Resolved<Vec<SecurityGroup>>,
-    /// The instance profile.
     pub instance_profile: Resolved<String>,
     /// Whether the placement group exists, or none is asked for.
     pub placement_group: Resolved<()>,
@@ -54,14 +52,12 @@ pub(crate) enum Verdict {
     Invalid {
         /// Reason of the condition.
         reason: &'static str,
-        /// Its message.
         message: String,
     },
     /// Can't be told yet.
     Unknown {
         /// Reason of the condition.
         reason: &'static str,
-        /// Its message.
         message: String,
     },
     /// A call failed: what was known before stays.

@@ -49,7 +49,7 @@ pub struct Cluster {
 /// A fleet that was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fleet {
-    /// Its tags.
+    /// Tags for the fleet itself, from the request.
     pub tags: BTreeMap<String, String>,
     /// The client token of its request.
     pub client_token: String,

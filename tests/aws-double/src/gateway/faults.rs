@@ -77,7 +77,7 @@ pub enum Effect {
         #[serde(default)]
         burst: f64,
     },
-    /// An error.
+    /// The call is answered with an error, and not carried out.
     Error {
         /// HTTP status.
         status: u16,

@@ -124,7 +124,7 @@ pub struct Instance {
     pub fleet_id: Option<String>,
     /// The launch template.
     pub template: Option<TemplateRef>,
-    /// The client token.
+    /// Token of the request that launched it.
     pub client_token: String,
     /// ARN of who launched it.
     pub launched_by: String,

@@ -25,7 +25,7 @@ pub(super) enum KeyRefusal {
     /// There is none, or none that can be used.
     #[error("the key {key} can't be used: {why}")]
     Unusable {
-        /// The key.
+        /// As the caller names it.
         key: String,
         /// What moto says.
         why: String,
@@ -33,7 +33,7 @@ pub(super) enum KeyRefusal {
     /// Its policy is no policy.
     #[error("the policy of the key {key} can't be read: {why}")]
     Unreadable {
-        /// The key.
+        /// As the caller names it.
         key: String,
         /// What is wrong with it.
         why: String,
@@ -41,7 +41,7 @@ pub(super) enum KeyRefusal {
     /// Its policy lacks a permission.
     #[error("the policy of the key {key} does not allow {who} {action}")]
     NotAllowed {
-        /// The key.
+        /// As the caller names it.
         key: String,
         /// Who calls.
         who: String,

@@ -81,7 +81,6 @@ pub enum Caller<'a> {
         arn: &'a str,
         /// Of a session, the ARN of its role.
         role: Option<&'a str>,
-        /// Its account.
         account: &'a str,
     },
     /// A service such as `pods.eks.amazonaws.com`.

@@ -27,7 +27,7 @@ pub struct Role {
     pub policies: Policies,
     /// ARN of its permissions boundary.
     pub boundary: Option<String>,
-    /// Its tags.
+    /// As moto lists them.
     pub tags: BTreeMap<String, String>,
 }
 
@@ -38,7 +38,7 @@ pub struct InstanceProfile {
     pub arn: String,
     /// ARN of the role in it.
     pub role_arn: Option<String>,
-    /// Its tags.
+    /// As moto lists them.
     pub tags: BTreeMap<String, String>,
 }
 

@@ -96,7 +96,7 @@ pub struct AwsError {
     /// The code as the protocol's documents name it (`InvalidInstanceID.NotFound`,
     /// `ResourceNotFoundException`).
     pub code: String,
-    /// The message.
+    /// What is wrong, for people.
     pub message: String,
     /// HTTP status.
     pub status: u16,

@@ -11,7 +11,7 @@ use uuid::Uuid;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum By {
-    /// A person.
+    /// A user, with `StartZonalShift`.
     Person,
     /// AWS itself.
     Autoshift,

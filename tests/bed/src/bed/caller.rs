@@ -30,7 +30,7 @@ pub enum CallError {
     /// The gateway does not answer.
     #[error("no answer to {call}")]
     Unreachable {
-        /// The call.
+        /// As errors show it.
         call: String,
         /// Why.
         source: Box<dyn std::error::Error + Send + Sync>,
@@ -38,7 +38,7 @@ pub enum CallError {
     /// The call is refused.
     #[error("{call} is answered with {status}: {body}")]
     Refused {
-        /// The call.
+        /// As errors show it.
         call: String,
         /// HTTP status.
         status: u16,

@@ -15,17 +15,17 @@ use crate::attacher::MANAGED_ANNOTATION;
 /// A system node to register.
 #[derive(Clone, Debug)]
 pub struct SystemNode {
-    /// Its name.
+    /// Name of the Node.
     pub name: String,
     /// Its availability zone.
     pub zone: String,
-    /// Its region.
+    /// Value of `topology.kubernetes.io/region`.
     pub region: String,
     /// Its address in the VPC; nothing listens there.
     pub address: String,
     /// The EC2 instance that it is in the AWS double.
     pub instance_id: String,
-    /// Its instance type.
+    /// Value of `node.kubernetes.io/instance-type`.
     pub instance_type: String,
     /// Labels beside Kubernetes' own.
     pub labels: BTreeMap<String, String>,

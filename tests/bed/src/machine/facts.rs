@@ -55,7 +55,7 @@ pub enum JoinError {
 pub struct Facts {
     /// Instance types of the region.
     pub catalog: Arc<Catalog>,
-    /// The region.
+    /// Region of all instances.
     pub region: String,
     /// Zone ids by zone.
     pub zone_ids: BTreeMap<String, String>,

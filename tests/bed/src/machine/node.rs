@@ -62,7 +62,7 @@ pub enum AmountError {
     /// Of what is reserved.
     #[error("reserved {resource}: {text:?}: {why}")]
     Reserved {
-        /// The resource.
+        /// Such as `memory`.
         resource: String,
         /// What is there.
         text: String,
@@ -72,7 +72,7 @@ pub enum AmountError {
     /// Of a threshold in percent.
     #[error("evictionHard {signal}: {text:?} is not a percentage")]
     Percentage {
-        /// The signal.
+        /// Eviction signal, such as `memory.available`.
         signal: String,
         /// What is there.
         text: String,
@@ -80,7 +80,7 @@ pub enum AmountError {
     /// Of a threshold.
     #[error("evictionHard {signal}: {text:?}: {why}")]
     Threshold {
-        /// The signal.
+        /// Eviction signal, such as `memory.available`.
         signal: String,
         /// What is there.
         text: String,

@@ -5,7 +5,7 @@
 pub enum Tone {
     /// Nothing special.
     Plain,
-    /// A heading.
+    /// Begins a part of the plan.
     Heading,
     /// Something that is there afterwards.
     Added,
@@ -24,7 +24,6 @@ pub struct Line {
     indent: usize,
     /// Columns before what is continued on the next line.
     hang: usize,
-    /// Its parts.
     parts: Vec<(Tone, String)>,
 }
 

@@ -19,7 +19,7 @@ use crate::settings::syntax::{
 pub(in crate::settings) struct Refused {
     /// Its path among the values.
     pub(in crate::settings) path: String,
-    /// The value.
+    /// As it was given.
     pub(in crate::settings) value: String,
     /// What is allowed.
     pub(in crate::settings) allowed: String,

@@ -19,7 +19,7 @@ pub struct AwsAuth {
 pub struct Mapping {
     /// The user name, with variables in double braces.
     pub username: String,
-    /// The groups.
+    /// Groups in Kubernetes, such as `system:nodes`.
     pub groups: Vec<String>,
 }
 
