@@ -30,8 +30,8 @@ pub(crate) struct Demand {
     /// The number of its preferences about other pods that are dropped.
     pub(crate) dropped: usize,
     /// The value of a place for one of them, in micro-dollars: its cost on the types where it is
-    /// cheapest.
-    pub(crate) value: f64,
+    /// cheapest. `None` until it is needed.
+    pub(crate) value: Option<f64>,
     /// Where it opens machines.
     pub(crate) launch_option: LaunchOption,
 }
@@ -112,7 +112,7 @@ pub(crate) fn demands_of(
                 next: 0,
                 variant: 0,
                 dropped: 0,
-                value: -1.0,
+                value: None,
                 launch_option: LaunchOption::Unknown,
             }
         })

@@ -162,7 +162,7 @@ pub(crate) fn pack(
                 {
                     let demand = &mut demands[seed];
                     (demand.variant, demand.launch_option, demand.value) =
-                        (demand.variant + 1, LaunchOption::Unknown, -1.0);
+                        (demand.variant + 1, LaunchOption::Unknown, None);
                     solver.place_on_machines(demand, open);
                     place_on_claims(solver, &mut bins, demand, strategy);
                     bins.narrow(solver);
@@ -330,19 +330,16 @@ fn parts(
             LaunchOption::Feasible(opens, own) if opens == template => own,
             _ => continue,
         };
-        if demands[index].value < 0.0 {
-            demands[index].value =
-                value(solver, own, &problem.tables.shapes[demands[index].shape].requests);
-        }
-        let demand = &demands[index];
+        let demand = &mut demands[index];
         let shape = &problem.tables.shapes[demand.shape];
+        let value = *demand.value.get_or_insert_with(|| value(solver, own, &shape.requests));
         if let Some(narrows) =
             solver.specs.narrows(&problem.tables, spec, shape.class, demand.variant)
         {
             parts.push(Part {
                 demand: index,
                 left: demand.left(),
-                value: demand.value,
+                value,
                 requests: shape.requests.clone(),
                 ports: shape.ports.clone(),
                 groups: Vec::new(),

@@ -188,7 +188,7 @@ fn repack_scope(
             (least, old) = (price, made);
         }
         for demand in &mut demands {
-            (demand.next, demand.value) = (0, -1.0);
+            (demand.next, demand.value) = (0, None);
         }
         charge_all(solver);
     }
@@ -269,7 +269,7 @@ fn demands(
             pods.sort_unstable();
             let launch_option = LaunchOption::Feasible(solver.specs[spec].template, spec);
             let demand =
-                Demand { shape, pods, next: 0, variant: 0, dropped: 0, value: -1.0, launch_option };
+                Demand { shape, pods, next: 0, variant: 0, dropped: 0, value: None, launch_option };
             (demand, is_pinned)
         })
         .collect();
@@ -317,13 +317,12 @@ fn worth(solver: &Solver<'_, '_>, valuation: &mut Valuation, demands: &mut [Dema
     valuation.refresh(solver, demands, &given_up, template);
     // With too many pods and types there are no dual prices, and the pods' own best prices are no
     // bound.
-    if demands.iter().all(|demand| demand.value < 0.0) {
+    if demands.iter().all(|demand| demand.value.is_none()) {
         return 0.0;
     }
     let values = demands.iter().map(|demand| {
         let requests = &solver.problem.tables.shapes[demand.shape].requests;
-        let known = demand.value >= 0.0;
-        let value = if known { demand.value } else { super::value(solver, spec, requests) };
+        let value = demand.value.unwrap_or_else(|| super::value(solver, spec, requests));
         value * demand.left() as f64
     });
     values.sum()
@@ -342,13 +341,11 @@ fn parts(solver: &Solver<'_, '_>, demands: &mut [Demand], spec: SpecId, seed: us
         .map(|index| {
             let demand = &mut demands[index];
             let shape = &problem.tables.shapes[demand.shape];
-            if demand.value < 0.0 {
-                demand.value = super::value(solver, spec, &shape.requests);
-            }
+            let value = || super::value(solver, spec, &shape.requests);
             Part {
                 demand: index,
                 left: demand.left(),
-                value: demand.value,
+                value: *demand.value.get_or_insert_with(value),
                 requests: shape.requests.clone(),
                 ports: shape.ports.clone(),
                 groups: problem.rules.alone_on_hosts(demand.shape),

@@ -108,7 +108,7 @@ impl Valuation {
             // Pods that none of the types holds, or that ask for nothing that has a price, keep
             // their own.
             if value.is_finite() && value > 0.0 {
-                demands[index].value = value;
+                demands[index].value = Some(value);
             }
         }
     }

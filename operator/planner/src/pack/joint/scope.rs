@@ -139,7 +139,7 @@ impl Scope {
         let launch_option = LaunchOption::Feasible(template, spec);
         let demand = |crew: &Crew| {
             let (shape, pods) = (crew.shape, crew.pods.clone());
-            Demand { shape, pods, next: 0, variant: 0, dropped: 0, value: -1.0, launch_option }
+            Demand { shape, pods, next: 0, variant: 0, dropped: 0, value: None, launch_option }
         };
         self.crews.iter().map(demand).collect()
     }
