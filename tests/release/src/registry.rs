@@ -10,6 +10,7 @@ use http::{Method, Request, Response, StatusCode, Uri};
 use kube::client::Body;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
+use tenon_registry::{base_and_path, is_on_loopback, scheme, split, token_url};
 
 use crate::error::Error;
 use crate::layout::{Descriptor, INDEX, Index, Layout, MANIFEST, Manifest, digest_of};
@@ -81,10 +82,7 @@ impl std::str::FromStr for Reference {
     /// neither.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let wrong = || format!("{text:?} names no registry: <host>/<repository>:<tag> is needed");
-        let (host, rest) = text.split_once('/').ok_or_else(wrong)?;
-        if host != "localhost" && !host.contains(['.', ':']) {
-            return Err(wrong());
-        }
+        let (host, rest) = split(text).ok_or_else(wrong)?;
         let (repository, version) = match (rest.split_once('@'), rest.split_once(':')) {
             // A digest decides, whatever the tag is.
             (Some((name, digest)), _) => (name.split(':').next().unwrap_or(name), digest),
@@ -102,14 +100,11 @@ impl std::str::FromStr for Reference {
 impl Reference {
     /// Whether the registry is on this machine.
     pub fn is_on_loopback(&self) -> bool {
-        let name = self.host.rsplit_once(':').map_or(self.host.as_str(), |(name, _)| name);
-        ["localhost", "127.0.0.1", "[::1]"].contains(&name)
+        is_on_loopback(&self.host)
     }
 
-    /// As container runtimes have it: nobody has a certificate for loopback.
     fn url(&self, path: &str) -> String {
-        let scheme = if self.is_on_loopback() { "http" } else { "https" };
-        format!("{scheme}://{}/v2/{}/{path}", self.host, self.repository)
+        format!("{}://{}/v2/{}/{path}", scheme(&self.host), self.host, self.repository)
     }
 }
 
@@ -322,23 +317,18 @@ impl Registry {
 
     /// What a challenge asks for, if there is a way to have it.
     async fn authorize(&self, challenge: &str) -> Result<Option<String>, RegistryError> {
-        let (scheme, rest) = challenge.split_once(' ').unwrap_or((challenge, ""));
+        let scheme = challenge.split(' ').next().unwrap_or_default();
         if scheme.eq_ignore_ascii_case("basic") {
             return Ok(self.login.as_ref().map(Login::basic));
         }
-        let Some(url) =
-            Some(rest).filter(|_| scheme.eq_ignore_ascii_case("bearer")).and_then(token_url)
-        else {
-            return Ok(None);
-        };
+        let Some(url) = token_url(challenge) else { return Ok(None) };
         let login = self.login.as_ref().map(Login::basic);
         let answer = self.send(&Method::GET, &url, None, Vec::new(), login.as_deref()).await?;
         let answer = accepted(answer, &Method::GET, &url, StatusCode::OK)?;
         let failed = |source| RegistryError::Ask { url: url.clone(), source };
         let body = answer.into_body().collect_bytes().await.map_err(|it| failed(it.into()))?;
         let body: Value = serde_json::from_slice(&body).map_err(|it| failed(it.into()))?;
-        let token = body["token"].as_str().or_else(|| body["access_token"].as_str());
-        Ok(token.map(|token| format!("Bearer {token}")))
+        Ok(tenon_registry::token(&body).map(|token| format!("Bearer {token}")))
     }
 
     async fn send(
@@ -354,13 +344,7 @@ impl Registry {
             source,
         };
         let uri = url.parse::<Uri>().map_err(|error| failed(error.into()))?;
-        let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-        let base = Uri::builder()
-            .scheme(uri.scheme_str().unwrap_or("https"))
-            .authority(uri.authority().map(ToString::to_string).unwrap_or_default())
-            .path_and_query("/")
-            .build()
-            .map_err(|error| failed(error.into()))?;
+        let (base, path) = base_and_path(&uri).map_err(|error| failed(error.into()))?;
         let mut config = kube::Config::new(base);
         config.proxy_url = self.proxies.of(&uri);
         config.default_retry = false;
@@ -399,22 +383,6 @@ fn verified(what: &str, expected: &str, content: &[u8]) -> Result<(), Error> {
     Err(Error::Digest { what: what.to_owned(), expected: expected.to_owned(), found })
 }
 
-/// `realm="https://…",service="…",scope="…"`
-fn token_url(challenge: &str) -> Option<String> {
-    let part = |name: &str| {
-        let (_, after) = challenge.split_once(&format!("{name}=\""))?;
-        after.split_once('"').map(|(value, _)| value)
-    };
-    let mut url = part("realm")?.to_owned();
-    for name in ["service", "scope"] {
-        if let Some(value) = part(name) {
-            let sign = if url.contains('?') { '&' } else { '?' };
-            url = format!("{url}{sign}{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC));
-        }
-    }
-    Some(url)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -442,14 +410,5 @@ mod tests {
         assert_eq!((login.username.as_str(), login.password.as_str()), ("me", "secret:too"));
         assert!(Login::of_docker_config(config, "other.example").is_none());
         assert!(Login::of_docker_config("", "r.example").is_none());
-    }
-
-    #[test]
-    fn a_challenge_says_where_tokens_are() {
-        let challenge =
-            r#"realm="https://auth.example/token",service="r",scope="repository:a:pull,push""#;
-        let url = "https://auth.example/token?service=r&scope=repository%3Aa%3Apull%2Cpush";
-        assert_eq!(token_url(challenge).as_deref(), Some(url));
-        assert_eq!(token_url("service=\"r\""), None);
     }
 }
