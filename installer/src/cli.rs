@@ -68,7 +68,7 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// The commands.
+/// What `tenon` can do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Install Tenon, or update an installation to match its settings

@@ -2,7 +2,7 @@
 //! the check of the operator's image and the release program send the requests.
 
 use http::Uri;
-use http::uri::{Parts, PathAndQuery};
+use http::uri::{Authority, PathAndQuery};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
@@ -53,13 +53,15 @@ pub fn token(answer: &Value) -> Option<&str> {
 /// A URL as a base and what is asked of it, for clients that take both apart.
 ///
 /// # Errors
-/// The URL has no scheme or no host.
+/// The URL has no host.
 pub fn base_and_path(uri: &Uri) -> Result<(Uri, String), http::Error> {
     let path = uri.path_and_query().map_or("/", PathAndQuery::as_str).to_owned();
-    let mut base = Parts::default();
-    (base.scheme, base.authority) = (uri.scheme().cloned(), uri.authority().cloned());
-    base.path_and_query = Some(PathAndQuery::from_static("/"));
-    Ok((Uri::from_parts(base)?, path))
+    let base = Uri::builder()
+        .scheme(uri.scheme_str().unwrap_or("https"))
+        .authority(uri.authority().map_or("", Authority::as_str))
+        .path_and_query("/")
+        .build()?;
+    Ok((base, path))
 }
 
 #[cfg(test)]

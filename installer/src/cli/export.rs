@@ -14,7 +14,7 @@ pub struct ExportArgs {
     pub form: ExportForm,
 }
 
-/// The forms.
+/// What an installation can be exported as.
 #[derive(Debug, Subcommand)]
 pub enum ExportForm {
     /// The operator's objects, CRDs, NodePools and EC2NodeClasses as Kubernetes manifests

@@ -151,7 +151,6 @@ impl Connection {
         &self.aws
     }
 
-    /// The cluster.
     pub(super) fn cluster(&self) -> &Cluster {
         &self.target.cluster
     }

@@ -33,7 +33,7 @@ pub(crate) struct Seen {
     pub roles: Vec<(String, Tags)>,
 }
 
-/// An instance.
+/// As EC2 lists it.
 #[derive(Debug, Clone)]
 pub(crate) struct Instance {
     pub id: String,
@@ -51,7 +51,7 @@ pub(crate) struct Interface {
     pub created_at: Option<Timestamp>,
 }
 
-/// A spot request.
+/// As EC2 lists it.
 #[derive(Debug, Clone)]
 pub(crate) struct SpotRequest {
     pub id: String,

@@ -37,7 +37,6 @@ impl Abandoned {
         }
     }
 
-    /// Their ids.
     pub(super) fn ids(&self) -> Vec<String> {
         self.ids.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

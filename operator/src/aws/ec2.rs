@@ -129,7 +129,7 @@ pub(super) fn tag_filters(tags: &BTreeMap<String, String>) -> Vec<Filter> {
         .collect()
 }
 
-/// A filter.
+/// In the SDK's form.
 pub(super) fn filter(name: &str, values: impl IntoIterator<Item = impl Into<String>>) -> Filter {
     (name.to_owned(), values.into_iter().map(Into::into).collect())
 }

@@ -83,12 +83,12 @@ impl ClaimUse {
         self.status.conditions.iter().any(|condition| condition.type_ == type_)
     }
 
-    /// An annotation.
+    /// Its value, if it is set.
     pub(super) fn annotation(&self, key: &str) -> Option<&str> {
         text(self.metadata.annotations.as_ref(), key)
     }
 
-    /// A label.
+    /// Its value, if it is set.
     pub(super) fn label(&self, key: &str) -> Option<&str> {
         text(self.metadata.labels.as_ref(), key)
     }

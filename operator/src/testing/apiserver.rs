@@ -58,7 +58,7 @@ pub(crate) type Answer = (u16, Value);
 
 type Instead = dyn Fn(&Request) -> Option<Answer> + Send + Sync;
 
-/// The server.
+/// Objects in memory, and what is asked of them.
 #[derive(Clone)]
 pub(crate) struct ApiServer {
     stored: Arc<Mutex<Stored>>,

@@ -186,7 +186,7 @@ pub struct SchedulingGate {
     pub name: String,
 }
 
-/// A container.
+/// As far as the operator reads it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Container {
@@ -221,7 +221,7 @@ pub struct Port {
     pub protocol: Option<String>,
 }
 
-/// A volume.
+/// As far as the operator reads it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Volume {
@@ -374,7 +374,7 @@ impl Node {
         self.spec.provider_id.as_deref().filter(|id| !id.is_empty())
     }
 
-    /// A condition.
+    /// That of a type, if the pod has it.
     pub fn condition(&self, type_: &str) -> Option<&Condition> {
         self.status.conditions.iter().find(|condition| condition.type_ == type_)
     }

@@ -222,7 +222,7 @@ impl Gateway {
         &self.url
     }
 
-    /// The control.
+    /// By which tests change what AWS does.
     pub fn control(&self) -> &Control {
         &self.control
     }

@@ -400,7 +400,7 @@ impl Bed {
         }
     }
 
-    /// The control plane.
+    /// API server, etcd and kube-scheduler.
     pub const fn control_plane(&self) -> &ControlPlane {
         &self.servers.plane
     }

@@ -76,7 +76,7 @@ impl Installation {
         Self { bed: Arc::clone(bed), user: User::new(bed.client(), NodeClass::Ec2) }
     }
 
-    /// The bed.
+    /// Where it is installed.
     pub fn bed(&self) -> &Bed {
         &self.bed
     }

@@ -126,7 +126,7 @@ impl Kwok {
         Ok(Self { process })
     }
 
-    /// The process.
+    /// By which it is stopped and killed.
     pub const fn process(&self) -> &Process {
         &self.process
     }

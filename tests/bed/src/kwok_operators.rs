@@ -145,7 +145,7 @@ pub struct LaunchingPlan {
 }
 
 impl Operator {
-    /// Its process.
+    /// By which it is stopped and killed.
     pub const fn process(&self) -> &Process {
         &self.process
     }

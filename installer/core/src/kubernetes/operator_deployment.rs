@@ -81,12 +81,12 @@ impl OperatorDeployment {
         self.live.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// Its namespace.
+    /// Where its Lease is, too.
     pub fn namespace(&self) -> &str {
         self.text("/metadata/namespace")
     }
 
-    /// Its name.
+    /// As in `metadata.name`.
     pub fn name(&self) -> &str {
         self.text("/metadata/name")
     }

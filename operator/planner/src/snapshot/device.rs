@@ -166,7 +166,7 @@ pub enum Reach {
     Nodes(Vec<Requirement>),
 }
 
-/// A device.
+/// As a ResourceSlice publishes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Device {

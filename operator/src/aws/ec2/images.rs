@@ -3,7 +3,7 @@
 use super::{Ec2, Filter, filter, filters};
 use crate::aws::error::Result;
 
-/// An image.
+/// As DescribeImages answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Image {
     /// ID.

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::{Ec2, Filter, filter, filters, requests};
 use crate::aws::error::Result;
 
-/// An instance.
+/// As DescribeInstances answers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Instance {
     /// ID.

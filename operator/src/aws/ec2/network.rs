@@ -3,7 +3,7 @@
 use super::{Ec2, Filter, filter, filters};
 use crate::aws::error::Result;
 
-/// A subnet.
+/// As DescribeSubnets answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Subnet {
     /// ID.
@@ -16,7 +16,7 @@ pub(crate) struct Subnet {
     pub free_ips: i64,
 }
 
-/// A security group.
+/// As DescribeSecurityGroups answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SecurityGroup {
     /// ID.
@@ -25,7 +25,7 @@ pub(crate) struct SecurityGroup {
     pub name: Option<String>,
 }
 
-/// A placement group.
+/// As DescribePlacementGroups answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PlacementGroup {
     /// ID.

@@ -146,7 +146,7 @@ pub(crate) struct MetadataOptions {
     pub instance_metadata_tags: String,
 }
 
-/// A network interface.
+/// Of a launch template.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct NetworkInterface {

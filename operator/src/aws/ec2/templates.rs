@@ -3,7 +3,7 @@
 use super::{Ec2, Filter, filters};
 use crate::aws::error::Result;
 
-/// A launch template.
+/// As DescribeLaunchTemplates answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LaunchTemplate {
     /// Name.

@@ -2,7 +2,7 @@
 
 use super::CelError;
 
-/// A token.
+/// What an expression is made of.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Token {
     Ident(String),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tenon_crds::Quantity;
 
-/// A value.
+/// What an expression evaluates to.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// `null`

@@ -157,7 +157,7 @@ impl AwsState {
         format!("arn:{}:iam::{}:{resource}", self.partition(), self.account)
     }
 
-    /// The clock.
+    /// Gives all times that answers hold.
     pub fn clock(&self) -> Clock {
         self.clock
     }

@@ -55,7 +55,7 @@ pub struct Count {
     pub errors: u64,
 }
 
-/// The log.
+/// The calls since the start, as far as they are kept, oldest first.
 #[derive(Debug, Default)]
 pub struct CallLog {
     state: Mutex<State>,

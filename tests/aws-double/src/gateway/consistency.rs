@@ -110,7 +110,7 @@ impl Consistency {
         self.state.lock().delays = delays;
     }
 
-    /// The delays.
+    /// How late each kind of change shows now.
     pub fn delays(&self) -> Delays {
         self.state.lock().delays
     }

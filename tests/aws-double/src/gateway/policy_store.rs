@@ -31,7 +31,7 @@ pub struct Role {
     pub tags: BTreeMap<String, String>,
 }
 
-/// An instance profile.
+/// As moto has it.
 #[derive(Clone, Debug)]
 pub struct InstanceProfile {
     /// ARN, with path.

@@ -162,7 +162,7 @@ impl Aws {
         Ok(())
     }
 
-    /// The gateway.
+    /// The AWS double that the bed runs.
     pub const fn gateway(&self) -> &Gateway {
         &self.gateway
     }

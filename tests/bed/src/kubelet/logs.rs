@@ -55,7 +55,7 @@ impl LogServer {
         Ok(Self { listener, acceptor: TlsAcceptor::from(Arc::new(config)), port })
     }
 
-    /// Its port.
+    /// On loopback.
     pub const fn port(&self) -> u16 {
         self.port
     }

@@ -18,7 +18,7 @@ use crate::failure::Failure;
 mod arguments;
 mod request;
 
-/// A verb.
+/// What a running bed can be told to do.
 #[derive(Debug, Subcommand)]
 pub(super) enum Verb {
     /// List the instances of the AWS double

@@ -196,7 +196,7 @@ impl ProbeTiming {
     }
 }
 
-/// A port.
+/// A port of the pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Port {

@@ -26,7 +26,7 @@ use crate::wait::eventually;
 /// How long the operator has nothing to do before its memory is looked at.
 const IDLE: Duration = Duration::from_secs(20);
 
-/// The figures.
+/// What `cargo sandbox measure alike` prints.
 #[derive(Debug, Serialize)]
 pub(super) struct Figures {
     /// From its start to `/readyz`, seconds.

@@ -25,7 +25,7 @@ const OVERHEAD: u64 = 100;
 /// Nodes that are made at the same time.
 const PARALLEL: usize = 16;
 
-/// The figures.
+/// What `cargo sandbox measure floor` prints.
 #[derive(Debug, Serialize)]
 pub(super) struct Figures {
     /// Nodes that were there before.

@@ -46,7 +46,7 @@ const AFTERWARDS: Duration = Duration::from_secs(60);
 /// Pods that come in the end, which fit on no node.
 const MORE: usize = 100;
 
-/// The figures.
+/// What `cargo sandbox measure large` prints.
 #[derive(Debug, Serialize)]
 pub(super) struct Figures {
     /// Nodes that are there.

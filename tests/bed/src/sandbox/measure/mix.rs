@@ -32,7 +32,7 @@ const REST: Duration = Duration::from_secs(75);
 /// What is looked at after all pods run.
 const AFTERWARDS: Duration = Duration::from_secs(60);
 
-/// The figures.
+/// What `cargo sandbox measure mix` prints.
 #[derive(Debug, Serialize)]
 pub(super) struct Figures {
     /// Nodes that the first plan had.

@@ -32,7 +32,7 @@ const METRICS_PORT: u16 = 8080;
 /// hide what takes longer.
 const SETTLES: Duration = Duration::from_secs(2);
 
-/// The figures.
+/// What `cargo sandbox measure soak` prints.
 #[derive(Debug, Serialize)]
 pub(super) struct Figures {
     /// NodePools that came and went, each with an EC2NodeClass, pods and nodes.
