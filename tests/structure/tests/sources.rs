@@ -1,5 +1,5 @@
 //! Comments and prose wrap at 100 columns: a wider line is cut off in a review and beside other
-//! code.
+//! code. Documentation says more than the name of what it documents.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -71,6 +71,45 @@ fn wide_prose(page: &str) -> Vec<usize> {
     wide.collect()
 }
 
+/// What a line declares: the name of a field, a variant, a function or a type.
+fn declared(line: &str) -> Option<&str> {
+    let keywords = ["async", "const", "enum", "fn", "mod", "static", "struct", "trait", "type"];
+    let words = line.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == '(' || c == ')'));
+    let mut words = words.filter(|word| !word.is_empty());
+    words
+        .find(|word| {
+            !word.starts_with("pub") && !word.starts_with("in") && !keywords.contains(word)
+        })
+        .map(|word| word.split(['(', ')']).next().unwrap_or_default())
+}
+
+/// Lines of comments such as "Its name." above a field `name`: with an article and the last words
+/// of the name, and nothing else.
+fn repetitions(source: &str) -> Vec<usize> {
+    let lines = source.lines().map(str::trim_start).collect::<Vec<_>>();
+    let is_doc = |at: usize| lines.get(at).is_some_and(|line| line.starts_with("///"));
+    let repeats = |at: &usize| {
+        let comment = lines[*at].strip_prefix("/// ").and_then(|line| line.strip_suffix('.'))?;
+        let (article, said) = comment.split_once(' ')?;
+        let is_alone = (*at == 0 || !is_doc(at - 1)) && !is_doc(at + 1);
+        let is_article = ["A", "An", "Its", "The", "Their"].contains(&article);
+        let declaration = lines[at + 1..].iter().find(|line| !line.starts_with("#["))?;
+        let name = declared(declaration)?;
+        let mut plain = String::new();
+        for c in name.chars() {
+            if c.is_uppercase() && !plain.is_empty() {
+                plain.push(' ');
+            }
+            plain.extend(c.to_lowercase());
+        }
+        let plain = plain.replace('_', " ");
+        let (said, plain) = (said.trim_end_matches('s'), plain.trim_end_matches('s'));
+        let is_end = plain.strip_suffix(said).is_some_and(|it| it.is_empty() || it.ends_with(' '));
+        (is_alone && is_article && is_end).then_some(())
+    };
+    (0..lines.len()).filter(|at| repeats(at).is_some()).map(|at| at + 1).collect()
+}
+
 fn report(files: &[PathBuf], wide: impl Fn(&str) -> Vec<usize>) -> Vec<String> {
     let read = |path: &PathBuf| {
         let text = fs::read_to_string(path).expect("a text");
@@ -100,6 +139,25 @@ fn prose_wraps_at_100_columns() {
     assert!(pages.len() > 40, "only {} pages were found", pages.len());
     let wide = report(&pages, wide_prose);
     assert!(wide.is_empty(), "prose is wider than {COLUMNS} columns:\n{}", wide.join("\n"));
+}
+
+#[test]
+fn documentation_says_more_than_the_name() {
+    let repeated = report(&files("rs"), repetitions);
+    assert!(
+        repeated.is_empty(),
+        "say the origin, the unit or an invariant, or leave the comment out where it may be:\n{}",
+        repeated.join("\n")
+    );
+}
+
+#[test]
+fn a_comment_repeats_a_name_with_an_article_only() {
+    let source = "/// Its name.\npub name: String,\n/// Its name in IAM.\npub name: String,\n\
+                  /// The tags.\n#[serde(skip)]\npub(crate) tags: Tags,\n/// A role.\nRole {\n\
+                  /// The client token.\nclient_token: String,\n/// The id.\nfn role_id() {}\n\
+                  /// The name.\n/// More of it.\nname: String,\n/// A list.\npub struct Items;";
+    assert_eq!(repetitions(source), [1, 5, 8, 10, 12]);
 }
 
 #[test]
