@@ -308,8 +308,9 @@ impl<'a> Remover<'a> {
         }
     }
 
-    /// The proof: the same queries as at the beginning, and they must find nothing but the record and its namespace, which go last. Lists of EC2 lag behind, so
-    /// it is asked until two answers agree.
+    /// The proof: the same queries as at the beginning, and they must find nothing but the record
+    /// and its namespace, which go last. Lists of EC2 lag behind, so it is asked until two answers
+    /// agree.
     async fn observe_again(
         &self,
         before: &Inventory,

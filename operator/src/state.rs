@@ -5,7 +5,7 @@
 //! [`State::apply`] and waits until it is in. After each change the task tells its subscribers what
 //! was touched; the controllers' queues are such subscribers.
 
-pub use tenon_state::{change, cluster, pod, resources, selector, shape, snapshot, volumes};
+pub use tenon_state::{change, cluster, pod, resources, shape, snapshot, volumes};
 
 use std::sync::Arc;
 

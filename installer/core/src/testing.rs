@@ -1,5 +1,6 @@
-//! For tests of this crate and of those above it (feature `testing`): settings and what should be there for them, plans carried out in memory, an API server,
-//! and pages of the book that are written from the code.
+//! For tests of this crate and of those above it (feature `testing`): settings and what should be
+//! there for them, plans carried out in memory, an API server, and pages of the book that are
+//! written from the code.
 
 mod api_server;
 mod carry_out;

@@ -136,7 +136,8 @@ fn exact(wanted: &Value, default: &Value) -> Option<Value> {
     }
 }
 
-/// Labels and annotations of the pods, but those that Karpenter's own objects find its pods by: Tenon's would be taken for Karpenter's.
+/// Labels and annotations of the pods, but those that Karpenter's own objects find its pods by:
+/// Tenon's would be taken for Karpenter's.
 fn metadata(found: &Karpenter, template: &Value, carried: &mut Carried) {
     let selector = strings(&found.operator.live.body["spec"]["selector"]["matchLabels"]);
     let mut labels = strings(&template["metadata"]["labels"]);
@@ -356,7 +357,8 @@ fn security(found: &Karpenter, carried: &mut Carried) {
     }
 }
 
-/// When probes are made and what it takes to believe them. Where they are made is the chart's. What the API server fills in says nothing.
+/// When probes are made and what it takes to believe them. Where they are made is the chart's. What
+/// the API server fills in says nothing.
 fn probes(found: &Karpenter, defaults: &Value, carried: &mut Carried) {
     const FIELDS: [(&str, i64); 5] = [
         ("initialDelaySeconds", 0),

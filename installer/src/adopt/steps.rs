@@ -273,8 +273,8 @@ fn forget(found: &Karpenter, replicas: Option<i64>) -> Step {
         .needs(&["patch"], &key.to_string())
 }
 
-/// What takes an installation's marks off in an uninstall. Karpenter's Deployment gets its replicas back; nobody waits for its pods, because nothing hangs on
-/// them any more.
+/// What takes an installation's marks off in an uninstall. Karpenter's Deployment gets its replicas
+/// back; nobody waits for its pods, because nothing hangs on them any more.
 pub(crate) fn leave(found: &Karpenter, install_id: &str) -> Vec<Step> {
     let operator = &found.operator;
     if operator.adopted_by.as_deref() != Some(install_id) {

@@ -229,7 +229,8 @@ fn by_eksctl() -> Karpenter {
     found
 }
 
-/// As the Terraform module for EKS lays it out: Pod Identity, names with a date, a queue with a prefix, an access entry.
+/// As the Terraform module for EKS lays it out: Pod Identity, names with a date, a queue with a
+/// prefix, an access entry.
 fn by_terraform() -> Karpenter {
     let mut found = karpenter();
     let name = "KarpenterController-20260101000000000100000001";

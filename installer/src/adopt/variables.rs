@@ -166,7 +166,8 @@ const OPTIONS: [(&str, Kind, Goes); 42] = [
 /// Variables that only Go's runtime reads.
 const OF_GO: [&str; 4] = ["GOMEMLIMIT", "GOMAXPROCS", "GOGC", "GODEBUG"];
 
-/// Options that keep their meaning, under the keys of the chart; others are told where they say something.
+/// Options that keep their meaning, under the keys of the chart; others are told where they say
+/// something.
 pub(super) fn carry(found: &Karpenter, carried: &mut Carried) {
     let options = &found.operator.options;
     let told = &mut carried.told;

@@ -57,7 +57,8 @@ fn read(file: &std::path::Path) -> Result<Observed, ExpectedError> {
     })
 }
 
-/// The settings of the installation's record where it can be read, else those that are given: a doctor is called when things are broken.
+/// The settings of the installation's record where it can be read, else those that are given: a
+/// doctor is called when things are broken.
 async fn observe(
     global: &GlobalArgs,
     args: &DoctorArgs,

@@ -63,7 +63,8 @@ pub(crate) async fn run(
             return Box::pin(asking::deliver(answered, &file, printer)).await;
         }
     }
-    // Whoever need not be asked looks under the lock; the others are asked first, and what they saw must still hold then.
+    // Whoever need not be asked looks under the lock; the others are asked first, and what they saw
+    // must still hold then.
     let at_once = args.execution.is_unattended();
     let mut lock =
         if at_once { Some(connection.lock(global, "install", cleanup).await?) } else { None };

@@ -90,7 +90,8 @@ impl Place {
             .into_iter()
             .map(|event| tenon_installer_core::desired::rule_name(settings, event.rule()))
             .collect::<Vec<_>>();
-        // AWS first: a claim is made before its instance, so each instance that is seen has its claim by then, if it ever had one.
+        // AWS first: a claim is made before its instance, so each instance that is seen has its
+        // claim by then, if it ever had one.
         let seen =
             sweep::observe(&self.aws, &self.scope, &queue, &rules, &settings.role_path).await;
         let seen = seen.map_err(observe_failed)?;

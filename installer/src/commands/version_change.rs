@@ -83,7 +83,8 @@ fn iam_in_words(session: &Session, found: &[Difference]) -> String {
     }
 }
 
-/// What happens to nodes is what a reader looks for first, so it is said even when the plan does not touch them.
+/// What happens to nodes is what a reader looks for first, so it is said even when the plan does
+/// not touch them.
 fn untouched_nodes(impact: &Impact) -> Option<String> {
     let nothing = "Nodes: no NodePool and no EC2NodeClass changes, so none drifts";
     impact.node_claims.is_none().then(|| nothing.to_owned())

@@ -88,8 +88,9 @@ pub(crate) struct Discovered {
 }
 
 impl Discovered {
-    /// Looks for it. From what was found `before`, access entries of others are not described again, as a cluster may have hundreds; and Leases stay known by
-    /// whose names the Deployment went by that has gone since.
+    /// Looks for it. From what was found `before`, access entries of others are not described
+    /// again, as a cluster may have hundreds; and Leases stay known by whose names the Deployment
+    /// went by that has gone since.
     pub(crate) async fn read(
         context: &Context,
         desired: &Desired,
@@ -227,7 +228,8 @@ async fn entries(
     Ok((ours, others))
 }
 
-/// Where the operator's replicas hold a Lease: the usual one of the namespace, the one that the settings name, and those that Deployments of ours name by now.
+/// Where the operator's replicas hold a Lease: the usual one of the namespace, the one that the
+/// settings name, and those that Deployments of ours name by now.
 fn lease_places(desired: &Desired, actual: &Actual, namespace: &str) -> BTreeSet<Place> {
     let id = Some(desired.installation.id.as_str());
     let wanted = desired.deployment();

@@ -130,7 +130,8 @@ fn is_late(step: &Step) -> bool {
     step.op == Op::Delete || matches!(step.kind.as_str(), "NodePool" | "EC2NodeClass")
 }
 
-/// Whether a step makes other pods of the operator, and not just other labels or another number of them.
+/// Whether a step makes other pods of the operator, and not just other labels or another number of
+/// them.
 fn changes_pods(step: &Step, actual: &Actual) -> bool {
     match &step.action {
         Action::Restart(_) => true,
@@ -219,7 +220,8 @@ fn grants(object: &Object) -> bool {
     matches!(object.resource.kind.as_str(), "ClusterRole" | "Role")
 }
 
-/// The step of a Kubernetes role in two, if the live one grants what the new one does not: rules for both versions, and those of the new one alone.
+/// The step of a Kubernetes role in two, if the live one grants what the new one does not: rules
+/// for both versions, and those of the new one alone.
 fn widened_rules(step: &Step, object: &Object, actual: &Actual) -> (Option<Step>, Option<Step>) {
     let rules = |body: &Value| body["rules"].as_array().cloned().unwrap_or_default();
     let wanted = rules(&object.body);

@@ -20,7 +20,8 @@ fn newer() -> Desired {
     desired("deploy:\n  version: 0.1.1\n")
 }
 
-/// The version before: it needed something that the new one does not, and lacked something that it does; and it had a rule.
+/// The version before: it needed something that the new one does not, and lacked something that it
+/// does; and it had a rule.
 fn before() -> (Desired, Actual) {
     let mut old = desired("");
     let role = old.controller_role.spec.as_mut().expect("ours");

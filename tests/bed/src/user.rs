@@ -13,7 +13,7 @@ use tenon_aws_double::json::merge;
 
 use crate::failure::Failure;
 use crate::objects;
-use crate::wait::{NotYet, eventually};
+use crate::wait::{NotYet, Polled, eventually};
 
 /// Long enough for everything that one decision of the operator brings about, on a machine whose
 /// cores are busy.

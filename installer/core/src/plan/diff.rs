@@ -24,7 +24,8 @@ pub use objects::{CANARY_GOES, object_changes, step_id};
 pub use roles::{calls, changes, role_changes};
 pub use views::document as policy;
 
-/// What has to be done, or everything that stands in the way: things under our names that aren't ours. Then nothing at all is done.
+/// What has to be done, or everything that stands in the way: things under our names that aren't
+/// ours. Then nothing at all is done.
 pub fn diff(desired: &Desired, actual: &Actual) -> Result<Plan, Vec<String>> {
     let mut differ = Differ { desired, actual, plan: Plan::default(), conflicts: Vec::new() };
     let node_role_is_new = differ.role("node-role", &desired.node_role);

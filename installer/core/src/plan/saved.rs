@@ -1,7 +1,8 @@
 //! A plan in a file: what somebody has looked at, and what is applied exactly so or not at all.
 //!
-//! The file holds the settings and every detail of every step. To apply it, the plan is made once more; only if it is the same to the last detail is it carried
-//! out. So a saved plan can't do anything that today's settings and today's state don't require.
+//! The file holds the settings and every detail of every step. To apply it, the plan is made once
+//! more; only if it is the same to the last detail is it carried out. So a saved plan can't do
+//! anything that today's settings and today's state don't require.
 
 use std::path::{Path, PathBuf};
 

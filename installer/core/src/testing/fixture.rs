@@ -1,4 +1,5 @@
-//! Settings, what should be there for them, and actual states: nothing there yet, and everything there.
+//! Settings, what should be there for them, and actual states: nothing there yet, and everything
+//! there.
 
 use std::path::Path;
 
@@ -71,7 +72,8 @@ pub fn untouched() -> Actual {
     }
 }
 
-/// The actual state in which everything is as it should be: what AWS and Kubernetes would say after a complete installation.
+/// The actual state in which everything is as it should be: what AWS and Kubernetes would say after
+/// a complete installation.
 pub fn complete(desired: &Desired) -> Actual {
     let mut actual = untouched();
     let fargate_role = desired.fargate.as_ref().map(|_| &desired.fargate_role);

@@ -10,8 +10,8 @@ use super::word;
 
 mod imports;
 
-/// `cloud`: what is in AWS. What this installation has made there is imported. If IAM knows the cluster's issuer already, a second provider of the same URL could not
-/// be made.
+/// `cloud`: what is in AWS. What this installation has made there is imported. If IAM knows the
+/// cluster's issuer already, a second provider of the same URL could not be made.
 pub(super) fn module(desired: &Desired, cloud: &Actual) -> Value {
     let has_provider = cloud.provider.is_some();
     let mut resources = Resources::default();

@@ -1,4 +1,5 @@
-//! An account and a cluster in memory. It holds things under any name; what an installation sees of it is an [`Actual`].
+//! An account and a cluster in memory. It holds things under any name; what an installation sees of
+//! it is an [`Actual`].
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;

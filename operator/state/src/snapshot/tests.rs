@@ -169,10 +169,10 @@ fn a_machine_is_described_by_its_nodeclaim_until_registered_and_by_its_node_afte
 #[test]
 fn do_not_disrupt_is_read_from_the_nodeclaim_until_registered_and_from_the_node_afterwards() {
     let mark = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
-    let node = |labels: Value| self::node(json!({"metadata": {"labels": labels}}));
+    let labelled = |labels: Value| node(json!({"metadata": {"labels": labels}}));
     let held = |objects: [Value; 2]| snapshot(objects.to_vec()).nodes[0].do_not_disrupt;
-    let by_claim = |labels| held([with(launched(), mark.clone()), node(labels)]);
-    let by_node = |labels| held([launched(), with(node(labels), mark.clone())]);
+    let by_claim = |labels| held([with(launched(), mark.clone()), labelled(labels)]);
+    let by_node = |labels| held([launched(), with(labelled(labels), mark.clone())]);
     let joining = json!({});
     let registered = json!({"karpenter.sh/registered": "true"});
     let initialized =
@@ -182,7 +182,7 @@ fn do_not_disrupt_is_read_from_the_nodeclaim_until_registered_and_from_the_node_
         assert!(by_node(joined.clone()), "set on the Node: {joined}");
         assert!(!by_claim(joined.clone()), "taken off the Node: {joined}");
     }
-    let foreign = with(self::node(json!({"metadata": {"name": "foreign"}})), mark.clone());
+    let foreign = with(node(json!({"metadata": {"name": "foreign"}})), mark.clone());
     assert!(snapshot(vec![foreign]).nodes[0].do_not_disrupt, "it has no NodeClaim");
 }
 

@@ -81,6 +81,7 @@ pub enum Caller<'a> {
         arn: &'a str,
         /// Of a session, the ARN of its role.
         role: Option<&'a str>,
+        /// Account id, 12 digits.
         account: &'a str,
     },
     /// A service such as `pods.eks.amazonaws.com`.

@@ -17,7 +17,7 @@ use super::inventory::Inventory;
 use super::{Chapter, Scene, StoryError, pools};
 use crate::bed::{Bed, Finished};
 use crate::objects;
-use crate::wait::eventually;
+use crate::wait::{Polled, eventually};
 use crate::words::count;
 
 pub(super) const ALL: &[Chapter] = &[

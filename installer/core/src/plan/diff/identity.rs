@@ -67,7 +67,8 @@ impl Differ<'_> {
         let first = ["controller-role", "agent-addon"];
         let Some(wanted) = &self.desired.association else {
             if let Some(state) = &self.actual.association {
-                // Both at once: SDKs would take the web identity, and nobody would know which role it is.
+                // Both at once: SDKs would take the web identity, and nobody would know which role
+                // it is.
                 if self.owns(&format!("{ASSOCIATION} of {resource}"), &state.tags) {
                     self.add(
                         step(Op::Delete, Action::DeleteAssociation { id: state.id.clone() })

@@ -212,7 +212,8 @@ impl Differ<'_> {
             return;
         }
         let changes = object_changes(object, live, &self.actual.releases);
-        // What other managers have added to lists stays, so that it is no difference that applying would end.
+        // What other managers have added to lists stays, so that it is no difference that applying
+        // would end.
         if is_applied && changes.is_empty() && !restarts {
             return;
         }

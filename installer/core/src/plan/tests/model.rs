@@ -1,4 +1,5 @@
-//! Plans carried out in memory: whatever was there, afterwards there is nothing left to do, and what isn't ours is what it was.
+//! Plans carried out in memory: whatever was there, afterwards there is nothing left to do, and
+//! what isn't ours is what it was.
 
 use std::sync::LazyLock;
 
