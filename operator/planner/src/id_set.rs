@@ -57,6 +57,11 @@ impl IdSet {
             || self.few.binary_search_by(|&other| (other as usize).cmp(&id)).is_ok()
     }
 
+    /// How many ids it contains.
+    pub(crate) fn len(&self) -> usize {
+        self.few.len() + self.many.count_ones(..)
+    }
+
     /// Whether it is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.iter().next().is_none()
@@ -157,6 +162,7 @@ mod tests {
             }
             let ids: Vec<usize> = model.iter().copied().collect();
             prop_assert_eq!(set.is_empty(), ids.is_empty());
+            prop_assert_eq!(set.len(), ids.len());
             prop_assert_eq!(set.iter().collect::<Vec<_>>(), ids.clone());
             let mut bits = FixedBitSet::new();
             set.add_to(&mut bits);

@@ -187,7 +187,6 @@ impl Rules {
                 ..Others::default()
             })
             .collect();
-        self.counting.resize_with(n, IdSet::default);
         for (id, group) in self.groups.iter().enumerate().filter(|(_, group)| group.host) {
             for &shape in &group.carriers {
                 let others = &mut self.others[shape as usize];
@@ -195,13 +194,17 @@ impl Rules {
                 others.on_hosts.remove(id);
             }
         }
-        let mut selected = FixedBitSet::with_capacity(n);
-        for (id, family) in self.families.iter().enumerate() {
-            selected.clear();
-            let groups = family.groups.iter().map(|group| &self.groups[group]);
-            groups.filter(|it| !it.host).for_each(|it| it.selects.add_to(&mut selected));
-            selected.ones().for_each(|shape| self.counting[shape].insert(id));
-        }
+        let counted: Vec<IdSet> =
+            self.families.iter().map(|family| self.counted_by(family)).collect();
+        self.counting = inverse(counted.iter().enumerate(), n);
+    }
+
+    /// The shapes that some rule of a family, about other domains than hosts, selects.
+    fn counted_by(&self, family: &Family) -> IdSet {
+        let mut selected = FixedBitSet::new();
+        let groups = family.groups.iter().map(|group| &self.groups[group]);
+        groups.filter(|group| !group.host).for_each(|group| group.selects.add_to(&mut selected));
+        IdSet::from(selected)
     }
 
     /// Chooses the rules of others that are weighed: few about each topology key.
@@ -212,7 +215,13 @@ impl Rules {
         let mut keys: Vec<Key> = Vec::new();
         for shape in 0..self.others.len() {
             keys.clear();
-            keys.extend(self.counting[shape].iter().map(|id| self.families[id].about.key));
+            // There may be a family for each of thousands of pods, all about the same key.
+            for id in self.counting[shape].iter() {
+                let key = self.families[id].about.key;
+                if keys.last() != Some(&key) {
+                    keys.push(key);
+                }
+            }
             keys.sort_unstable();
             keys.dedup();
             for key in &keys {
