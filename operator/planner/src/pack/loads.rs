@@ -148,6 +148,8 @@ struct Filling<'s, 'p, 'a> {
 struct ForPart<'f, 's, 'p, 'a> {
     filling: &'f mut Filling<'s, 'p, 'a>,
     index: usize,
+    /// The spec that it gets.
+    joined: SpecId,
 }
 
 impl Place for ForPart<'_, '_, '_, '_> {
@@ -165,7 +167,7 @@ impl Place for ForPart<'_, '_, '_, '_> {
         let tables = &solver.problem.tables;
         let class = tables.shapes[demand.shape].class;
         match solver.specs.join(tables, load.spec, class, demand.variant) {
-            Ok(joined) if solver.specs[joined].types[*kind] => load.spec = joined,
+            Ok(joined) if solver.specs[joined].types[*kind] => self.joined = joined,
             _ => return 0,
         }
         ANY
@@ -190,10 +192,14 @@ impl Filling<'_, '_, '_> {
 
     /// Puts up to so many pods of a part in. Returns whether it did.
     fn put(&mut self, index: usize, most: usize) -> bool {
-        let n = room_for(&mut ForPart { filling: self, index }, most);
+        let joined = self.load.spec;
+        let mut place = ForPart { filling: self, index, joined };
+        let n = room_for(&mut place, most);
+        let joined = place.joined;
         if n == 0 {
             return false;
         }
+        self.load.spec = joined;
         let part = &self.parts[index];
         self.ports.extend(part.ports.iter().cloned());
         self.on_host.add(&part.groups, n);

@@ -314,6 +314,30 @@ fn a_limit_that_leaves_room_for_all_pods_makes_no_plan_dearer() {
     }
 }
 
+#[test]
+fn a_pod_that_a_port_keeps_off_a_machine_leaves_it_the_cheap_zones() {
+    let with_port = |cpu: i64| {
+        let mut pod = shape(cpu, GI / 8);
+        pod.host_ports.push(("TCP".to_owned(), String::new(), 8080));
+        pod
+    };
+    let mut pinned = with_port(100);
+    pinned.node_selector.insert(ZONE.to_owned(), ZONES[0].to_owned());
+    let snapshot = Builder::new(catalog(cheap_in_the_last_zone()))
+        .pool(on_demand("default"))
+        .pending("anywhere", with_port(200))
+        .pending("pinned", pinned)
+        .build();
+    let policy = Policy::default();
+    let problem = Problem::new(&snapshot, &policy);
+    let (mut demands, _) = demands(&problem, |_| true);
+    let mut solver = Solver::new(&problem);
+    pack(&mut solver, &mut demands, Way::Cheapest, &|_| true, &());
+    let prices: Vec<i64> = solver.claims.iter().map(|claim| solver.price(claim)).collect();
+    assert_eq!(prices.len(), 2);
+    assert!(prices[0] * 3 < prices[1], "{prices:?}");
+}
+
 /// Pods that wait and the price, when machines are filled as Karpenter fills them.
 fn karpenters_way(snapshot: &Snapshot, policy: &Policy) -> (usize, i64) {
     let problem = Problem::new(snapshot, policy);
