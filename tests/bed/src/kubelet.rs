@@ -42,6 +42,7 @@ pub mod isolation;
 pub mod logs;
 mod nodes;
 mod pod;
+mod portforward;
 mod probes;
 mod status;
 mod volumes;
@@ -192,7 +193,13 @@ impl Kubelet {
             upkeep.spawn(nodes::keep_alive(client, node.name.clone(), clock));
         }
         pods.spawn(drive(Arc::clone(&shared), stop.clone()));
-        upkeep.spawn(log_server.serve(shared.config.logs.clone()));
+        let running = Arc::clone(&shared);
+        let addresses = Arc::new(move |namespace: &str, pod: &str| {
+            let running = running.running.lock();
+            let mut running = running.values();
+            running.find(|it| it.namespace == namespace && it.pod == pod).map(|it| it.address)
+        });
+        upkeep.spawn(log_server.serve(shared.config.logs.clone(), addresses));
         Ok(Self { shared, stop, upkeep, pods })
     }
 

@@ -118,6 +118,8 @@ impl KwokOperators {
             ("BIND_ADDRESS", "127.0.0.1".to_owned()),
             ("HEALTH_PROBE_PORT", health.to_string()),
             ("METRICS_PORT", metrics.to_string()),
+            // One of several operators on an address can have it.
+            ("DECISIONS_PORT", "0".to_owned()),
             ("SYSTEM_NAMESPACE", "kube-system".to_owned()),
             ("HOSTNAME", name.to_owned()),
         ];

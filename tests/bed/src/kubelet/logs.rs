@@ -1,7 +1,8 @@
-//! What the API server asks a kubelet for when somebody wants the logs of a pod:
-//! `/containerLogs/<namespace>/<pod>/<container>`, over TLS on loopback.
+//! What the API server asks a kubelet for, over TLS on loopback: the logs of a pod at
+//! `/containerLogs/<namespace>/<pod>/<container>`, and its ports (see [`super::portforward`]).
 
 use std::io;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,6 +19,11 @@ use tenon_aws_double::request::Params;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
+
+use super::portforward;
+
+/// The address of the pod with this namespace and name, if it runs here.
+pub(super) type Address = Arc<dyn Fn(&str, &str) -> Option<Ipv4Addr> + Send + Sync>;
 
 /// Listens from when it is made; answers once it is served.
 pub struct LogServer {
@@ -60,8 +66,8 @@ impl LogServer {
         self.port
     }
 
-    /// Serves the files of a directory, for ever.
-    pub(super) async fn serve(self, logs: PathBuf) {
+    /// Serves the files of a directory, and the ports of pods, for ever.
+    pub(super) async fn serve(self, logs: PathBuf, pods: Address) {
         let Self { listener, acceptor, .. } = self;
         let logs = Arc::new(logs);
         let mut connections = JoinSet::new();
@@ -72,14 +78,36 @@ impl LogServer {
             };
             let Ok((stream, _)) = stream else { continue };
             let (acceptor, logs) = (acceptor.clone(), Arc::clone(&logs));
+            let pods = Arc::clone(&pods);
             connections.spawn(async move {
                 let Ok(stream) = acceptor.accept(stream).await else { return };
+                // What a connection is upgraded to ends with the kubelet, too.
+                let (upgraded, mut upgrades) = tokio::sync::mpsc::unbounded_channel();
                 let answer = service_fn(move |request: Request<Incoming>| {
-                    let logs = Arc::clone(&logs);
-                    async move { Ok::<_, io::Error>(answer(&logs, request.uri())) }
+                    let (logs, pods) = (Arc::clone(&logs), Arc::clone(&pods));
+                    let upgraded = upgraded.clone();
+                    async move {
+                        let Some(address) = forwarded(&request, &pods) else {
+                            return Ok::<_, io::Error>(answer(&logs, request.uri()));
+                        };
+                        Ok(match portforward::accept(request, address) {
+                            Ok((response, forwarding)) => {
+                                // Its receiver lives as long as this connection.
+                                drop(upgraded.send(forwarding));
+                                response
+                            }
+                            Err(why) => with_status(StatusCode::BAD_REQUEST, format!("{why}\n")),
+                        })
+                    }
                 });
+                let connection = http1::Builder::new()
+                    .serve_connection(TokioIo::new(stream), answer)
+                    .with_upgrades();
                 // An error is a client that went away.
-                drop(http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await);
+                drop(connection.await);
+                while let Some(forwarding) = upgrades.recv().await {
+                    forwarding.await;
+                }
             });
         }
     }
@@ -92,10 +120,24 @@ fn config(certificates: &Path) -> Result<ServerConfig, Box<dyn std::error::Error
     Ok(ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key)?)
 }
 
+/// The address of the pod whose port is to be forwarded.
+fn forwarded(request: &Request<Incoming>, pods: &Address) -> Option<Ipv4Addr> {
+    let parts: Vec<_> = request.uri().path().split('/').skip(1).collect();
+    match parts[..] {
+        ["portForward", namespace, pod] | ["portForward", namespace, pod, _] => {
+            pods(namespace, pod)
+        }
+        _ => None,
+    }
+}
+
 fn answer(logs: &Path, uri: &http::Uri) -> Response<Full<Bytes>> {
     let parts: Vec<_> = uri.path().split('/').skip(1).collect();
     let ["containerLogs", namespace, pod, container] = parts[..] else {
-        return with_status(StatusCode::NOT_FOUND, "only logs are served here\n".into());
+        return with_status(
+            StatusCode::NOT_FOUND,
+            "only logs and ports of running pods are served here\n".into(),
+        );
     };
     let file = logs.join(format!("{namespace}_{pod}_{container}.log"));
     match std::fs::read_to_string(&file) {
