@@ -5,6 +5,7 @@ pub mod adopt;
 pub mod bundle;
 pub mod completion;
 pub mod config;
+pub mod decisions;
 pub mod doctor;
 mod duration;
 pub mod execution;
@@ -33,6 +34,7 @@ use self::adopt::AdoptArgs;
 use self::bundle::BundleArgs;
 use self::completion::CompletionArgs;
 use self::config::ConfigArgs;
+use self::decisions::DecisionsArgs;
 use self::doctor::DoctorArgs;
 use self::export::ExportArgs;
 use self::freeze::FreezeArgs;
@@ -90,6 +92,8 @@ pub enum Command {
     Preflight(PreflightArgs),
     /// Show the installation and its health
     Status(StatusArgs),
+    /// Show what the operator decided, why, and the results
+    Decisions(DecisionsArgs),
     /// Diagnose problems and their causes
     Doctor(DoctorArgs),
     /// Upgrade the operator without replacing nodes

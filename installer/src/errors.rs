@@ -20,6 +20,7 @@ use tenon_simulate::SimulateError;
 use crate::exit_codes::{
     EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_PARTIAL, EXIT_PREFLIGHT, EXIT_REFUSED, EXIT_USAGE,
 };
+use crate::ledger::LedgerError;
 use crate::printer::ErrorReport;
 
 /// A failure that a user can cause, or has to know about.
@@ -116,6 +117,9 @@ pub enum ExpectedError {
     /// A simulation's input is wrong.
     #[error(transparent)]
     Simulate(SimulateError),
+    /// The operator's decisions can't be read.
+    #[error("can't read the operator's decisions")]
+    Ledger(#[source] LedgerError),
     /// Ctrl-C.
     #[error("interrupted; completed steps stay")]
     Interrupted,
@@ -139,6 +143,15 @@ impl From<ClientError> for ExpectedError {
         match error {
             ClientError::Plugin(error) => Self::Credential(error),
             error => Self::Kubeconfig(error),
+        }
+    }
+}
+
+impl From<LedgerError> for ExpectedError {
+    fn from(error: LedgerError) -> Self {
+        match error {
+            LedgerError::Client(error) => error.into(),
+            error => Self::Ledger(error),
         }
     }
 }
@@ -188,6 +201,8 @@ impl ExpectedError {
             Self::Settings(_) | Self::Simulate(_) | Self::Kubeconfig(_) | Self::Profile(_) => {
                 EXIT_USAGE
             }
+            Self::Ledger(LedgerError::Url { .. }) => EXIT_USAGE,
+            Self::Ledger(_) => EXIT_FAILURE,
             Self::File(error) => match error.operation {
                 FileOperation::Read => EXIT_USAGE,
                 FileOperation::Write => EXIT_FAILURE,
@@ -234,6 +249,7 @@ impl ExpectedError {
             Self::Timeout { .. } => "timeout",
             Self::Prompt(_) => "prompt",
             Self::Simulate(error) => error.kind(),
+            Self::Ledger(_) => "decisions",
             Self::Interrupted => "interrupted",
         }
     }

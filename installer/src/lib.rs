@@ -19,6 +19,7 @@ pub mod cli;
 mod commands;
 pub mod errors;
 mod exit_codes;
+pub mod ledger;
 pub mod printer;
 mod prompt;
 mod sweep;
@@ -81,6 +82,9 @@ async fn dispatch(cli: &Cli, printer: &Printer, cleanup: &Cleanup) -> Result<u8,
         Command::Doctor(args) => Box::pin(commands::doctor::run(&cli.global, args, printer)).await,
         Command::Iam(args) => Box::pin(commands::iam::run(&cli.global, args, printer)).await,
         Command::Status(args) => Box::pin(commands::status::run(&cli.global, args, printer)).await,
+        Command::Decisions(args) => {
+            Box::pin(commands::decisions::run(&cli.global, args, printer)).await
+        }
         Command::Upgrade(args) => {
             Box::pin(commands::upgrade::run(&cli.global, args, printer, cleanup)).await
         }

@@ -84,6 +84,9 @@ pub(crate) async fn launch_all<P: CloudProvider>(
             Ok(Ok(_)) => {}
             Ok(Err(error)) => {
                 let (concern, error) = (error.concern(), crate::text::chain(&error));
+                if concern != Concern::Nobody {
+                    operator.context.decisions.launch_failed(launch, &error);
+                }
                 log_concern!(concern, nodepool, error, "failed to create a nodeclaim");
             }
             Err(panicked) => {
@@ -119,7 +122,9 @@ pub(crate) async fn create_claim<P: CloudProvider>(
     let planned: BTreeMap<ObjectKey, String> =
         launch.pods.iter().map(|pod| (ObjectKey::from(pod), name.clone())).collect();
     operator.state.apply(Change::Planned(planned, operator.now())).await;
+    // One that replaces nodes is part of their command.
     if launch.reason == LaunchReason::Provisioned {
+        operator.context.decisions.launched(launch, &name);
         for reference in &launch.pods {
             let message = format!("Pod should schedule on: nodeclaim/{name}");
             nominated(operator, reference, message);

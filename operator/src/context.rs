@@ -6,6 +6,7 @@ use kube::Client;
 use tokio::sync::Notify;
 
 use crate::clock::Clock;
+use crate::decisions::Decisions;
 use crate::events::Recorder;
 use crate::liveness::Liveness;
 use crate::metrics::Metrics;
@@ -21,6 +22,8 @@ pub struct Context {
     pub clock: Clock,
     /// Publishes Kubernetes events, without repeating itself.
     pub recorder: Recorder,
+    /// Keeps the last decisions.
+    pub decisions: Decisions,
     /// Counters and histograms.
     pub metrics: Metrics,
     /// Which loops are in the middle of something.

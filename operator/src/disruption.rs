@@ -277,6 +277,7 @@ async fn clean_up<P: CloudProvider>(operator: &Operator<P>, commands: &Commands)
 /// Says why nodes stay.
 fn report<P: CloudProvider>(operator: &Operator<P>, plan: &Plan) {
     let now = operator.now();
+    let mut blocked = Vec::new();
     for staying in &plan.report.nodes {
         let Some(((reason, message), window)) = explain::staying(&staying.reason) else { continue };
         let Some(reason) = Reason::named(reason) else { continue };
@@ -296,6 +297,15 @@ fn report<P: CloudProvider>(operator: &Operator<P>, plan: &Plan) {
         let recorder = &operator.context.recorder;
         if let Some(claim) = claim {
             recorder.publish(words.about(&*claim));
+            if matches!(reason, Reason::DisruptionBlocked | Reason::NodeRepairBlocked) {
+                let node = node.as_ref().map_or(&*staying.node, |node| node.name()).to_owned();
+                blocked.push((
+                    pool_of(&claim).to_owned(),
+                    node,
+                    &staying.reason,
+                    words.message.clone(),
+                ));
+            }
         }
         if let Some(node) = node {
             recorder.publish(words.about(&*node));
@@ -304,6 +314,10 @@ fn report<P: CloudProvider>(operator: &Operator<P>, plan: &Plan) {
             recorder.publish(words.about(&*pool));
         }
     }
+    let blocked = blocked.iter().map(|(pool, node, reason, message)| {
+        (pool.as_str(), node.as_str(), *reason, message.as_str())
+    });
+    operator.context.decisions.staying(blocked);
 }
 
 /// Whether a node stays because it has just been launched, which is no news: that it does not
@@ -346,6 +360,8 @@ fn reject<P: CloudProvider>(operator: &Operator<P>, command: &Command, reason: &
         why = ?reason,
         "abandoned a command that is no longer valid"
     );
+    let why = explain::staying(reason).map_or_else(|| format!("{reason:?}"), |((_, it), _)| it);
+    operator.context.decisions.rejected(command, &why);
     let message = format!("Consolidation was rejected by its validation: {reason:?}");
     tell_candidates(operator, command, Reason::ConsolidationRejected, &message);
 }

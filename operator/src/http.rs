@@ -3,7 +3,11 @@
 //!
 //! Probes and metrics listen where the cluster reaches them, and so do its tenants: they tell, and
 //! change nothing. What changes something, or costs much, listens on the pod's own loopback
-//! address: `kubectl port-forward` reaches it, for those who may.
+//! address: `kubectl port-forward` reaches it, for those who may. So does the server for decisions,
+//! which also asks the API server who the caller is.
+
+mod access;
+pub(crate) mod decisions;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -33,7 +37,7 @@ use crate::tasks::blocking;
 /// A server that can't listen.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "listening on {address} for {purpose}; is another program using the port? (--metrics-port, --health-probe-port, --debug-port, --bind-address)"
+    "listening on {address} for {purpose}; is another program using the port? (--metrics-port, --health-probe-port, --decisions-port, --debug-port, --bind-address)"
 )]
 pub struct ListenError {
     purpose: &'static str,

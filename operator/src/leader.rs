@@ -160,6 +160,13 @@ impl Election {
         }
     }
 
+    /// Who holds the lease, as far as the API server tells.
+    pub(crate) async fn holder(&self) -> Option<String> {
+        let read = tokio::time::timeout(RELEASE_TIMEOUT, self.api.get_opt(&self.name)).await;
+        let spec = read.ok()?.ok()??.spec?;
+        spec.holder_identity.filter(|holder| !holder.is_empty())
+    }
+
     /// Renews the lease for as long as that works.
     pub(crate) async fn hold(&self) -> Lost {
         let mut seen = None;

@@ -56,6 +56,10 @@ pub struct CoreOptions {
     /// for metrics and probes.
     #[arg(long, env = "DEBUG_PORT", default_value_t = 8082)]
     pub debug_port: u16,
+    /// Port for /decisions, on the pod's loopback address only; 0 disables it. It yields to the
+    /// other ports.
+    #[arg(long, env = "DECISIONS_PORT", default_value_t = tenon_state::decision::PORT)]
+    pub decisions_port: u16,
     /// Accepted for compatibility; the API server's own fairness limits the client.
     #[arg(long, env = "KUBE_CLIENT_QPS", default_value_t = 200)]
     pub kube_client_qps: u32,
@@ -299,6 +303,13 @@ impl CoreOptions {
         (!is_taken).then_some(self.debug_port)
     }
 
+    /// The port to serve decisions on: none where the administrator wants none, or gave the same
+    /// one to another server.
+    pub fn decisions_port(&self) -> Option<u16> {
+        let others = [0, self.metrics_port, self.health_probe_port, self.debug_port];
+        (!others.contains(&self.decisions_port)).then_some(self.decisions_port)
+    }
+
     /// What the planner has to know.
     pub fn policy(&self) -> Policy {
         Policy {
@@ -458,6 +469,16 @@ mod tests {
         assert_eq!(port(&beside), None);
         assert_eq!(port(&[beside[0], beside[1], "--debug-port=8084"]), Some(8084));
         assert_eq!(port(&["--health-probe-port=8082"]), None);
+    }
+
+    #[test]
+    fn the_port_for_decisions_gives_way_to_all_others() {
+        let port = |args: &[&str]| parse(args).unwrap().core.decisions_port();
+        assert_eq!(port(&[]), Some(8085));
+        assert_eq!(port(&["--decisions-port=0"]), None);
+        for taken in ["--metrics-port=8085", "--health-probe-port=8085", "--debug-port=8085"] {
+            assert_eq!(port(&[taken]), None, "{taken}");
+        }
     }
 
     #[test]

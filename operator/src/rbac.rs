@@ -67,6 +67,9 @@ pub const CLUSTER: &[Rule] = &[
     // Nominations.
     rule("", &["pods/status"], &["patch"]),
     rule("", &["pods"], &["delete", "patch"]),
+    // Who asks for decisions.
+    rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
+    rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
 ];
 
 /// In the whole cluster, with the AWS provider.

@@ -22,6 +22,7 @@ use crate::client::calls::CallMetrics;
 use crate::cloud_provider::metered::Metered;
 use crate::cloud_provider::{CloudProvider, RepairPolicy};
 use crate::context::Context;
+use crate::decisions::Decisions;
 use crate::events::Recorder;
 use crate::eviction_order::EvictionOrder;
 use crate::gauges;
@@ -106,6 +107,7 @@ pub async fn run(
         client: client.clone(),
         clock,
         recorder,
+        decisions: Decisions::new(clock),
         metrics,
         liveness: Liveness::default(),
         wake: Arc::new(Notify::new()),
@@ -125,12 +127,13 @@ pub async fn run(
         tasks.spawn_graceful("traces", exporter.run(tasks.stop_token().clone()));
     }
     let stopped = tasks.stop_token().clone();
-    tasks.spawn_graceful("events", publisher.run(client, identity, stopped));
+    tasks.spawn_graceful("events", publisher.run(client, identity.clone(), stopped));
+    decisions(&options.core, &context, election.clone(), &mut tasks).await;
     match options.core.cloud_provider {
         Provider::Kwok => {
             let file = options.kwok.instance_types_file_path.clone();
             let cloud = Arc::new(kwok::Kwok::new(context.client.clone(), file)?);
-            operate(options, context, cloud, election, tasks).await
+            operate(options, context, cloud, (election, identity), tasks).await
         }
         Provider::Aws => {
             let settings = AwsSettings::from(&options);
@@ -138,7 +141,7 @@ pub async fn run(
             let cloud = AwsProvider::connect(settings, client, context.clock, metrics)
                 .await
                 .map_err(|error| Error::Aws(Box::new(error)))?;
-            operate(options, context, cloud, election, tasks).await
+            operate(options, context, cloud, (election, identity), tasks).await
         }
     }
 }
@@ -147,7 +150,7 @@ async fn operate<P: CloudProvider>(
     options: Options,
     context: Context,
     cloud: Arc<P>,
-    election: Option<Election>,
+    (election, identity): (Option<Election>, String),
     mut tasks: Tasks,
 ) -> Result<(), Error> {
     let stop = CancellationToken::new();
@@ -232,7 +235,7 @@ async fn operate<P: CloudProvider>(
         eviction_order: EvictionOrder::default(),
         settling: Settling::default(),
     };
-    let leading = Leading { operator, wake };
+    let leading = Leading { operator, identity, wake };
     leading.tell(false);
     let stopped = stop.clone();
     let signals = told_to_stop()?;
@@ -274,6 +277,8 @@ fn told_to_stop() -> Result<impl Future<Output = ()> + Send, Error> {
 /// What this replica does when it leads.
 struct Leading<P> {
     operator: Operator<P>,
+    /// The name by which it leads.
+    identity: String,
     wake: watch::Receiver<u64>,
 }
 
@@ -312,6 +317,7 @@ impl<P: CloudProvider> Replica for Leading<P> {
 
     async fn lead(&self, tasks: &mut Tasks) {
         let operator = &self.operator;
+        operator.context.decisions.lead(self.identity.clone());
         tasks.observe(operator.context.observer());
         operator.state.apply(Change::TookLead).await;
         let state = operator.state.until(tasks.stop_token().clone());
@@ -336,6 +342,7 @@ impl<P: CloudProvider> Replica for Leading<P> {
 
     fn step_down(&self) {
         self.operator.context.metrics.forget_leading();
+        self.operator.context.decisions.step_down();
         self.tell(false);
     }
 }
@@ -363,6 +370,42 @@ async fn debug(options: &CoreOptions, level: Level, tasks: &mut Tasks) {
         Err(error) => {
             let error = crate::text::chain(&error);
             tracing::warn!(error, "the log level can't be changed at run time");
+        }
+    }
+}
+
+/// Serves the decision ledger. It is no reason not to work when it can't.
+async fn decisions(
+    options: &CoreOptions,
+    context: &Context,
+    election: Option<Election>,
+    tasks: &mut Tasks,
+) {
+    let Some(port) = options.decisions_port() else {
+        if options.decisions_port != 0 {
+            tracing::warn!(
+                port = options.decisions_port,
+                "decisions are not served: another server uses their port; set another one with \
+                 --decisions-port (DECISIONS_PORT)"
+            );
+        }
+        return;
+    };
+    let address = http::decisions::address(options.bind_address);
+    match http::listen("decisions", address, port).await {
+        Ok(listener) => {
+            let ledger = http::decisions::Ledger {
+                decisions: context.decisions.clone(),
+                client: context.client.clone(),
+                election,
+            };
+            let stop = tasks.stop_token().clone();
+            let server = http::decisions::serve_decisions(listener, ledger, stop);
+            tasks.spawn_graceful("decisions", server);
+        }
+        Err(error) => {
+            let error = crate::text::chain(&error);
+            tracing::warn!(error, "decisions are not served");
         }
     }
 }
@@ -415,7 +458,8 @@ mod tests {
         let cluster = Cluster::new(kinds, tenon_crds::labels::LabelRules::core());
         let (operator, _publisher) = crate::testing::operator(&server, cluster);
         let operator = Arc::into_inner(operator).unwrap();
-        let leading = Leading { operator, wake: watch::channel(0).1 };
+        let identity = String::new();
+        let leading = Leading { operator, identity, wake: watch::channel(0).1 };
         let missing = leading.missing();
         assert_eq!(missing.len(), Kind::ALL.len() + 1, "{missing:?}");
         for kind in Kind::ALL {

@@ -21,6 +21,7 @@ pub(crate) use self::apiserver::{ApiServer, Request, refused};
 use crate::clock::Clock;
 use crate::cloud_provider::{CloudProvider, NodeClassKind};
 use crate::context::Context;
+use crate::decisions::Decisions;
 use crate::events::{Publisher, Recorder};
 use crate::kwok::Kwok;
 use crate::metrics::Metrics;
@@ -126,6 +127,7 @@ pub(crate) fn operator_on<P: CloudProvider>(
         client: client.clone(),
         clock,
         recorder,
+        decisions: Decisions::new(clock),
         metrics: Metrics::new(),
         wake: Arc::new(Notify::new()),
         liveness: crate::liveness::Liveness::default(),

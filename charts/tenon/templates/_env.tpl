@@ -25,6 +25,10 @@
   value: {{ .Values.controller.metrics.port | quote }}
 - name: HEALTH_PROBE_PORT
   value: {{ .Values.controller.healthProbe.port | quote }}
+{{- if not (kindIs "invalid" .Values.controller.decisions.port) }}
+- name: DECISIONS_PORT
+  value: {{ .Values.controller.decisions.port | quote }}
+{{- end }}
 {{- if not (kindIs "invalid" .Values.controller.debug.port) }}
 - name: DEBUG_PORT
   value: {{ .Values.controller.debug.port | quote }}

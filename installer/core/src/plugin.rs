@@ -9,6 +9,7 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
+use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -22,6 +23,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::client::{Body, ClientBuilder};
 use kube::config::{AuthInfo, ExecConfig, ExecInteractiveMode};
 use kube::{Client, Config};
+use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -345,8 +347,54 @@ impl Plugin {
     }
 }
 
+/// Where the bearer token comes from that a client sends with its calls.
+#[derive(Clone)]
+pub struct Bearer(Source);
+
+#[derive(Clone)]
+enum Source {
+    /// There is none: the user has a client certificate or a password.
+    None,
+    /// It stands in the kubeconfig.
+    Token(SecretString),
+    /// It stands in a file, which may be written again.
+    File(PathBuf),
+    /// The credential plugin prints it.
+    Plugin(Arc<Plugin>),
+}
+
+impl Bearer {
+    /// A token that is valid now; `None` if the user has a client certificate or a password
+    /// instead.
+    ///
+    /// # Errors
+    /// When the file can't be read, or the plugin gives no credential.
+    pub async fn token(&self) -> Result<Option<String>, ClientError> {
+        match &self.0 {
+            Source::None => Ok(None),
+            Source::Token(token) => Ok(Some(token.expose_secret().trim().to_owned())),
+            Source::File(path) => match std::fs::read_to_string(path) {
+                Ok(token) => Ok(Some(token.trim().to_owned())),
+                Err(error) => Err(ClientError::Kubeconfig(format!(
+                    "the token file {} can't be read: {error}",
+                    path.display()
+                ))),
+            },
+            Source::Plugin(plugin) => plugin.token().await.map_err(ClientError::Plugin),
+        }
+    }
+}
+
 /// The client of a configuration, whose credential plugin has been run if there is one.
-pub(crate) async fn client(mut config: Config, attended: bool) -> Result<Client, ClientError> {
+pub(crate) async fn client(config: Config, attended: bool) -> Result<Client, ClientError> {
+    Ok(client_and_bearer(config, attended).await?.0)
+}
+
+/// The same, and where its token comes from.
+pub(crate) async fn client_and_bearer(
+    mut config: Config,
+    attended: bool,
+) -> Result<(Client, Bearer), ClientError> {
     let failed = |error: kube::Error| ClientError::Kubeconfig(chain(&error));
     let auth = &mut config.auth_info;
     if let Some(provider) = &auth.auth_provider
@@ -360,8 +408,16 @@ pub(crate) async fn client(mut config: Config, attended: bool) -> Result<Client,
     }
     // What stands in the kubeconfig itself goes first.
     let exec = if has_other_credential(auth) { None } else { auth.exec.take() };
-    let Some(exec) = exec else { return Client::try_from(config).map_err(failed) };
-    let plugin = Plugin::start(exec, attended).await.map_err(ClientError::Plugin)?;
+    let Some(exec) = exec else {
+        let auth = &config.auth_info;
+        let source = match (&auth.token, &auth.token_file) {
+            (Some(token), _) => Source::Token(token.clone()),
+            (None, Some(file)) => Source::File(file.into()),
+            (None, None) => Source::None,
+        };
+        return Ok((Client::try_from(config).map_err(failed)?, Bearer(source)));
+    };
+    let plugin = Arc::new(Plugin::start(exec, attended).await.map_err(ClientError::Plugin)?);
     let credential = plugin.state.lock().await.credential.clone();
     if let (Some(certificate), Some(key)) =
         (credential.client_certificate_data, credential.client_key_data)
@@ -371,7 +427,8 @@ pub(crate) async fn client(mut config: Config, attended: bool) -> Result<Client,
         config.auth_info.client_key_data = Some(base64.encode(key).into());
     }
     let builder = ClientBuilder::try_from(config).map_err(failed)?;
-    Ok(builder.with_layer(&Authentication(Arc::new(plugin))).build())
+    let bearer = Bearer(Source::Plugin(Arc::clone(&plugin)));
+    Ok((builder.with_layer(&Authentication(plugin)).build(), bearer))
 }
 
 fn has_other_credential(auth: &AuthInfo) -> bool {

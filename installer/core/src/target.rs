@@ -25,7 +25,7 @@ use crate::aws::Aws;
 use crate::clock;
 use crate::kubernetes::client::{Cluster, with_deadline, without_hidden_retries};
 use crate::observe::facts::ClusterFacts;
-use crate::plugin::{self, ClientError};
+use crate::plugin::{self, Bearer, ClientError};
 use crate::settings::document::first_line;
 use crate::settings::{Inferred, infer_from_context};
 use crate::words::{chain, root, without_types};
@@ -203,6 +203,18 @@ fn read_kubeconfig(options: &KubeconfigOptions) -> Result<Kubeconfig, ClientErro
 pub async fn client(options: &KubeconfigOptions) -> Result<Client, ClientError> {
     let config = with_deadline(config(options).await?);
     plugin::client(config, options.attended).await
+}
+
+/// The same, and where the token comes from that it sends: for a server that asks the API server
+/// who its caller is.
+///
+/// # Errors
+/// When the kubeconfig can't be used, or its credential plugin gives no credential.
+pub async fn client_and_bearer(
+    options: &KubeconfigOptions,
+) -> Result<(Client, Bearer), ClientError> {
+    let config = with_deadline(config(options).await?);
+    plugin::client_and_bearer(config, options.attended).await
 }
 
 async fn config(options: &KubeconfigOptions) -> Result<Config, ClientError> {

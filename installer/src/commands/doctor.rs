@@ -29,8 +29,7 @@ pub(crate) async fn run(
     args: &DoctorArgs,
     printer: &Printer,
 ) -> Result<u8, ExpectedError> {
-    let mut options =
-        Options { strict: args.strict, installed: true, ..args.checks.options()? };
+    let mut options = Options { strict: args.strict, installed: true, ..args.checks.options()? };
     let seen = match &args.from {
         Some(file) => read(file)?,
         None if args.service_account => {

@@ -37,6 +37,7 @@ impl ExpectedError {
             Self::NotConfirmed { hint } => vec![(*hint).to_owned()],
             Self::Refused { hints, .. } => hints.clone(),
             Self::Simulate(error) => error.hints(),
+            Self::Ledger(error) => error.hints(),
             Self::Moved(_) => vec!["create and review the plan again".to_owned()],
             Self::Locked { ends: None, .. } => {
                 vec!["it runs on this machine: wait until it ends".to_owned()]

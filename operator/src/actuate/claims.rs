@@ -7,17 +7,20 @@ use tenon_crds::{NodeClaim, labels};
 
 use crate::claims::{capacity_type_of, pool_of, termination_mode};
 use crate::cloud_provider::CloudProvider;
+use crate::decisions::Cause;
 use crate::operator::Operator;
 use crate::state::cluster::{annotation, name};
 use crate::write::{Precondition, WriteError};
 
-/// Deletes a NodeClaim for a reason that no user asked for, and counts it.
+/// Deletes a NodeClaim for a reason that no user asked for, counts it, and keeps why.
 pub(crate) async fn give_up<P: CloudProvider>(
     operator: &Operator<P>,
     claim: &NodeClaim,
     reason: &'static str,
+    cause: Cause<'_>,
 ) -> Result<(), WriteError> {
     operator.write.delete_claim(claim).await?;
+    operator.context.decisions.deleted(claim, cause);
     let (pool, capacity_type) = (pool_of(claim), capacity_type_of(claim));
     tracing::info!(
         nodeclaim = name(&claim.metadata),

@@ -20,6 +20,7 @@ use super::error::{Error, Result};
 use super::provider_id::instance_id;
 use crate::claims::termination_mode;
 use crate::context::Context;
+use crate::decisions::Cause;
 use crate::events::{Event, EventType, Reason};
 use crate::liveness;
 use crate::logging::log_failure;
@@ -199,8 +200,12 @@ async fn act_on_claim(
         kind = kind.as_str(),
         "interruption"
     );
-    if let Some((event_type, reason, text)) = announcement(kind) {
+    let announced = announcement(kind);
+    if let Some((event_type, reason, text)) = announced {
         publish(context, claim, event_type, reason, text, text);
+        if !kind.drains() {
+            context.decisions.announced(claim, text);
+        }
     }
     if kind == Kind::SpotInterrupted
         && let (Some(instance_type), Some(zone)) =
@@ -230,6 +235,8 @@ async fn act_on_claim(
     }
     // The pods of the machine need a place now, not when the drain has come to them.
     context.interrupted.notify_one();
+    let what = announced.map_or(kind.as_str(), |(_, _, text)| text);
+    context.decisions.deleted(claim, Cause::Interrupted(what));
     publish(
         context,
         claim,

@@ -15,6 +15,7 @@ use crate::aws::provider_id::instance_id;
 use crate::aws::{AwsProvider, Leader, conversion, ec2};
 use crate::context::Context;
 use crate::controller::Periodic;
+use crate::decisions::Cause;
 use crate::state::cluster::label;
 use crate::text::chain;
 use crate::work_queue::{Concern, Failure as _, log_concern};
@@ -182,6 +183,7 @@ async fn expire(provider: &AwsProvider, context: &Context, write: &Writer) {
                 continue;
             }
         }
+        context.decisions.deleted(claim, Cause::CapacityBlock(id));
         tracing::info!(
             nodeclaim = claim.metadata.name,
             reservation = id,

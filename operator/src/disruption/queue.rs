@@ -24,6 +24,7 @@ use tenon_crds::NodeClaim;
 use tenon_crds::conditions::nodeclaim::INITIALIZED;
 use tenon_planner::plan::{Candidate, Command};
 use tenon_planner::snapshot::Refusal;
+use tenon_state::decision::State;
 
 use self::deletion::delete;
 pub(super) use self::expected::expect_evictions;
@@ -31,14 +32,13 @@ pub(super) use self::marks::clear;
 use self::marks::mark;
 use self::running::Running;
 pub(super) use self::started::tell_repair;
-use self::started::{count_decision, decision, tell_started};
+use self::started::{count_decision, decision, tell_failed, tell_started};
 use super::moves::consolidation_type;
 use crate::actuate::{self, LaunchError, lower};
 use crate::cloud_provider::CloudProvider;
 use crate::controller::{Affected, Controller, Reconciler, Reported};
 use crate::events::{Event, Reason};
 use crate::operator::Operator;
-use crate::state::State;
 use crate::state::change::{Change, Touched};
 use crate::state::cluster::{is_true, name};
 use crate::watch::wire::Node;
@@ -124,6 +124,7 @@ impl Commands {
         command: Command,
     ) -> bool {
         let pods: Vec<_> = expected::pods(&command).map(|pod| Arc::clone(&pod.uid)).collect();
+        let planned = command.clone();
         let error = match self.try_start(operator, command).await {
             Ok(()) => return true,
             Err(error) => error,
@@ -138,6 +139,7 @@ impl Commands {
                  meantime");
             return false;
         }
+        tell_failed(operator, &planned, &chain);
         log_concern!(concern, error = %chain, "failed to start a command");
         if let StartError::Mark { claim, source } = &error
             && source.is_refused()
@@ -195,7 +197,7 @@ impl Commands {
         let marked = command.candidates.iter().map(|candidate| candidate.claim.clone()).collect();
         operator.state.apply(Change::Marked(marked)).await;
         actuate::nominate(operator, &command.nominations).await;
-        tell_started(&command);
+        tell_started(operator, &command, &replacements);
         count_decision(operator, &command);
         let since = operator.now();
         let started = Started { command, replacements, since, stuck_since: OnceLock::new() };
@@ -242,14 +244,17 @@ impl Commands {
                     reason = lower(started.command.reason),
                     "rolling back a command: a replacement was deleted"
                 );
-                self.take_back(operator, &started.command, &started.command.candidates).await;
+                let why = (State::Abandoned, format!("its replacement {claim} was deleted"));
+                self.take_back(operator, &started.command, &started.command.candidates, why).await;
             }
             Progress::TooLate => {
                 tracing::warn!(
                     reason = lower(started.command.reason),
                     "rolling back a command: its replacements were not initialized in time"
                 );
-                self.take_back(operator, &started.command, &started.command.candidates).await;
+                let why = "its replacements were not initialized in time".to_owned();
+                let why = (State::Abandoned, why);
+                self.take_back(operator, &started.command, &started.command.candidates, why).await;
             }
             Progress::Ready => self.conclude(operator, started).await?,
         }
@@ -267,6 +272,7 @@ impl Commands {
         let candidates = &started.command.candidates;
         if !started.command.replacements.is_empty() {
             expect_evictions(operator, &started.command);
+            operator.context.decisions.replaced(&started.command);
         }
         let deletions = candidates.iter().map(|candidate| delete(operator, started, candidate));
         let results = join_all(deletions).await;
@@ -307,7 +313,9 @@ impl Commands {
             );
             self.leave_alone(operator, &candidate.claim, error).await;
         }
-        self.take_back(operator, &started.command, &stay).await;
+        let why = failed.first().map(|(_, error)| crate::text::chain(error)).unwrap_or_default();
+        let why = (State::Failed, format!("the nodeclaim can't be deleted: {why}"));
+        self.take_back(operator, &started.command, &stay, why).await;
         Ok(())
     }
 
@@ -342,7 +350,9 @@ impl Commands {
         operator: &Operator<P>,
         command: &Command,
         candidates: &[Candidate],
+        (state, why): (State, String),
     ) {
+        operator.context.decisions.rolled_back(candidates, state, &why);
         let labels = [decision(command), lower(command.reason), consolidation_type(command.method)];
         operator.context.metrics.disruption_queue_failures.inc(labels);
         for candidate in candidates {
@@ -377,7 +387,7 @@ impl<P: CloudProvider> Reconciler for CommandQueue<P> {
         self.operator.options.workers(100, 1000)
     }
 
-    fn affected(&self, touched: &Touched, _: &State) -> Affected<u64> {
+    fn affected(&self, touched: &Touched, _: &crate::state::State) -> Affected<u64> {
         match touched {
             Touched::NodeClaim(name) => {
                 self.commands.running.lock().replacements.get(name).copied().into()

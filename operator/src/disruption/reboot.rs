@@ -35,6 +35,7 @@ pub(super) async fn request<P: CloudProvider>(operator: &Operator<P>, command: &
                     node = candidate.node,
                     "committed node reboot"
                 );
+                operator.context.decisions.rebooting(command, candidate, &claim);
                 count(operator, command, candidate, &claim);
                 count_decision(operator, command, candidate);
             }

@@ -22,6 +22,7 @@ use crate::actuate::claims::{bound_drain, count_unhealthy};
 use crate::actuate::claims::{give_up, pods_to_move};
 use crate::claims::{capacity_type_of, pool_of, termination_mode};
 use crate::cloud_provider::CloudProvider;
+use crate::decisions::Cause;
 use crate::events::{Event, Reason};
 use crate::liveness;
 use crate::operator::Operator;
@@ -167,7 +168,8 @@ async fn treat<P: CloudProvider>(operator: &Operator<P>, sick: &Forced) -> Resul
         reason = condition.reason,
         "the node is unhealthy"
     );
-    give_up(operator, &claim, UNHEALTHY).await?;
+    let why = format!("{} is {}", condition.type_, condition.status);
+    give_up(operator, &claim, UNHEALTHY, Cause::Unhealthy(&why)).await?;
     let labels =
         [UNHEALTHY, pool_of(&claim), capacity_type_of(&claim), "", termination_mode(&claim)];
     operator.context.metrics.pods_disruption_initiated.add(labels, n_pods);

@@ -11,6 +11,7 @@ use crate::actuate::claims::{give_up, pods_to_move};
 use crate::claims::{capacity_type_of, pool_of, termination_mode};
 use crate::cloud_provider::CloudProvider;
 use crate::controller::{Affected, Reconciler};
+use crate::decisions::Cause;
 use crate::operator::Operator;
 use crate::state::State;
 use crate::state::change::Touched;
@@ -53,7 +54,8 @@ async fn reconcile<P: CloudProvider>(
         Expires::Never => Ok(Action::Wait),
         Expires::In(left) => Ok(Action::After(left.unsigned_abs())),
         Expires::Now => {
-            give_up(operator, &claim, "expired").await?;
+            let after = claim.spec.expire_after.duration().map(tenon_crds::Duration::as_signed);
+            give_up(operator, &claim, "expired", Cause::Expired(after)).await?;
             let pods = pods_to_move(operator, &claim);
             let metrics = &operator.context.metrics;
             metrics.pods_disruption_initiated.add(

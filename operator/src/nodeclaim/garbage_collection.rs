@@ -11,6 +11,7 @@ use crate::actuate::claims::{give_up, pods_to_move};
 use crate::claims::{capacity_type_of, pool_of, termination_mode};
 use crate::cloud_provider::{CloudError, CloudProvider};
 use crate::controller::Periodic;
+use crate::decisions::Cause;
 use crate::operator::Operator;
 use crate::state::cluster::{Cluster, is_true, name};
 use crate::work_queue::{Failure as _, log_concern};
@@ -56,7 +57,8 @@ async fn collect<P: CloudProvider>(operator: &Operator<P>) {
             continue;
         }
         let pods = pods_to_move(operator, &claim);
-        if let Err(error) = give_up(operator, &claim, "garbage_collected").await {
+        if let Err(error) = give_up(operator, &claim, "garbage_collected", Cause::NoInstance).await
+        {
             log_concern!(
                 error.concern(),
                 nodeclaim = name(&claim.metadata),

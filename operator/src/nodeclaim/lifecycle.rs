@@ -23,9 +23,11 @@ use tenon_crds::{NodeClaim, labels};
 use self::launch::Launches;
 use self::reticence::Reticence;
 use super::{consistency, disruption, names};
+use crate::actuate::claims::give_up;
 use crate::cloud_provider::{CloudError, CloudProvider};
 use crate::confirm::ReadError;
 use crate::controller::{Affected, Reconciler};
+use crate::decisions::Cause;
 use crate::events::{Event, Reason};
 use crate::nodepool::registration::Health;
 use crate::operator::Operator;
@@ -182,18 +184,22 @@ async fn reconcile<P: CloudProvider>(
     }
     // What has come to be true is told once, by whoever wrote it down.
     if let launch::Outcome::Launched(launched) = &launched {
-        launch::tell(&claim, launched);
+        launch::tell(operator, &claim, launched);
     }
     registered.tell(operator, &claim);
     if let (true, Some(node)) = (initialized.new, &registered.node) {
-        initialization::tell(&claim, node);
+        initialization::tell(operator, &claim, node);
     }
     if !was_registered && is_true(&claim, REGISTERED) {
         health.record(operator, &claim, true).await?;
     }
     if let liveness::Liveness::TimedOut(reason) = liveness {
         health.record(operator, &claim, false).await?;
-        crate::actuate::claims::give_up(operator, &claim, reason).await?;
+        let why = match reason {
+            liveness::LAUNCH_TIMEOUT => "the instance was not launched in time",
+            _ => "the node did not join in time",
+        };
+        give_up(operator, &claim, reason, Cause::NotLaunched(why)).await?;
         return Ok(Action::Wait);
     }
     if let launch::Outcome::Failed(source) = launched {
@@ -252,9 +258,9 @@ fn expiring(claim: &NodeClaim, by: jiff::Timestamp) -> Event {
 }
 
 /// Time that a launch may take, from the NodeClaim's creation.
-const LAUNCH_TIMEOUT: SignedDuration = SignedDuration::from_mins(5);
+const LAUNCHING: SignedDuration = SignedDuration::from_mins(5);
 /// Time that a machine may take to join, from the NodeClaim's creation.
-const REGISTRATION_TIMEOUT: SignedDuration = SignedDuration::from_mins(15);
+const REGISTERING: SignedDuration = SignedDuration::from_mins(15);
 
 #[cfg(test)]
 mod tests {

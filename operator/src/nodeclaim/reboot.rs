@@ -18,17 +18,18 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tenon_crds::conditions::nodeclaim::{INITIALIZED, REBOOTING};
 use tenon_crds::{NodeClaim, TaintEffect, labels};
+use tenon_state::decision::State;
 
 use self::steps::{Failed, ISSUED, Reboot, Step};
 use crate::actuate::claims::bound_drain;
 use crate::claims::conditions;
 use crate::cloud_provider::{CloudError, CloudProvider};
 use crate::controller::{Affected, Reconciler};
+use crate::decisions::Cause;
 use crate::events::{Event, Reason};
 use crate::node::drain::{Drain, Urge, drain};
 use crate::node::evictions::Evictions;
 use crate::operator::Operator;
-use crate::state::State;
 use crate::state::change::Touched;
 use crate::state::cluster::{Cluster, annotation, is_true, name};
 use crate::watch::wire::Node;
@@ -92,7 +93,7 @@ impl<P: CloudProvider> Reconciler for Reboots<P> {
         WORKERS
     }
 
-    fn affected(&self, touched: &Touched, state: &State) -> Affected<String> {
+    fn affected(&self, touched: &Touched, state: &crate::state::State) -> Affected<String> {
         let state = state.read();
         let claim = match touched {
             Touched::NodeClaim(name) => state.claim(name).map(Arc::as_ref),
@@ -308,7 +309,7 @@ async fn succeed<P: CloudProvider>(
         let took = now.duration_since(issued).as_secs_f64();
         operator.context.metrics.reboot_recovery_duration.observe([], took);
     }
-    count(operator, &claim, reboot, "succeeded", now);
+    count(operator, &claim, reboot, ("succeeded", message), now);
     Ok(Action::Wait)
 }
 
@@ -341,6 +342,8 @@ async fn fail<P: CloudProvider>(
             return Ok(Action::Wait);
         };
         operator.write.delete_claim_unchanged(&newest).await?;
+        let why = format!("its reboot failed: {message}");
+        operator.context.decisions.deleted(&newest, Cause::Unhealthy(&why));
         tracing::warn!(
             nodeclaim = name(&claim.metadata),
             why = message,
@@ -348,9 +351,9 @@ async fn fail<P: CloudProvider>(
         );
     }
     asking.lock().remove(claim.metadata.uid.as_deref().unwrap_or_default());
-    let event = Event::warning(&**claim, Reason::RebootFailed, message);
+    let event = Event::warning(&**claim, Reason::RebootFailed, message.as_str());
     operator.context.recorder.publish(of_this_reboot(event, reboot));
-    count(operator, claim, reboot, failed.result(), operator.now());
+    count(operator, claim, reboot, (failed.result(), &message), operator.now());
     Ok(Action::Wait)
 }
 
@@ -363,9 +366,11 @@ fn count<P: CloudProvider>(
     operator: &Operator<P>,
     claim: &NodeClaim,
     reboot: &Reboot,
-    result: &'static str,
+    (result, message): (&'static str, &str),
     now: Timestamp,
 ) {
+    let state = if result == "succeeded" { State::Done } else { State::Failed };
+    operator.context.decisions.progress(&name(&claim.metadata), state, message);
     let took = now.duration_since(reboot.requested_at);
     tracing::info!(
         nodeclaim = name(&claim.metadata),

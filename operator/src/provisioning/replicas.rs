@@ -19,6 +19,7 @@ use tracing::Instrument as _;
 use crate::actuate;
 use crate::claims::pool_of;
 use crate::cloud_provider::CloudProvider;
+use crate::decisions::Cause;
 use crate::operator::Operator;
 use crate::planning::pools::{self, Suspicion};
 use crate::planning::{self, Until, on_snapshot_for};
@@ -111,11 +112,14 @@ async fn pass<P: CloudProvider>(operator: &Arc<Operator<P>>, seed: u64, stop: &C
         let claim = operator.state.read().claim(&removal.claim).cloned();
         let Some(claim) = claim else { continue };
         match operator.write.delete_claim(&claim).await {
-            Ok(true) => tracing::info!(
-                nodepool = removal.node_pool,
-                nodeclaim = removal.claim,
-                "removing a surplus node of a static nodepool"
-            ),
+            Ok(true) => {
+                operator.context.decisions.deleted(&claim, Cause::Surplus);
+                tracing::info!(
+                    nodepool = removal.node_pool,
+                    nodeclaim = removal.claim,
+                    "removing a surplus node of a static nodepool"
+                );
+            }
             Ok(false) => {}
             Err(error) => log_concern!(
                 error.concern(),

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::apiserver::ApiServer;
 use crate::clock::Clock;
 use crate::context::Context;
+use crate::decisions::Decisions;
 use crate::events::{Publisher, Recorder};
 use crate::metrics::Metrics;
 use crate::state::State;
@@ -55,6 +56,7 @@ impl Bench {
             client: api.client(),
             clock,
             recorder,
+            decisions: Decisions::new(clock),
             metrics: Metrics::new(),
             wake: Arc::default(),
             interrupted: Arc::default(),

@@ -20,6 +20,7 @@ use crate::cloud_provider::{
     CloudError, CloudProvider, Instance, Launched, NodeClassKind, NodeClassState, RepairPolicy,
 };
 use crate::context::Context;
+use crate::decisions::Decisions;
 use crate::events::{Publisher, Recorder};
 use crate::metrics::Metrics;
 use crate::operator::Operator;
@@ -135,6 +136,7 @@ pub(crate) async fn watched(objects: Vec<Value>) -> (Arc<Operator<Idle>>, Publis
         client: client.clone(),
         clock,
         recorder,
+        decisions: Decisions::new(clock),
         metrics: Metrics::new(),
         wake: Arc::new(Notify::new()),
         liveness: crate::liveness::Liveness::default(),

@@ -4,13 +4,15 @@
 //! [`Snapshot`](tenon_planner::Snapshot). The operator fills it from its watches and keeps it;
 //! `tenon simulate` and `tenon explain` fill it from files or from a live list. So both plan on the
 //! same view. What else both programs have in common is here, too: [`options`] of planning, what of
-//! kube-scheduler's configuration counts ([`scheduler`]), and what a [`probe`] reports. Nothing
-//! here asks for the time, a client or an environment variable.
+//! kube-scheduler's configuration counts ([`scheduler`]), what a [`probe`] reports, and the form in
+//! which [decisions](decision) are served and read. Nothing here asks for the time, a client or an
+//! environment variable.
 
 pub mod catalog;
 pub mod cel;
 pub mod change;
 pub mod cluster;
+pub mod decision;
 pub mod ec2;
 pub mod explain;
 pub mod guarded;

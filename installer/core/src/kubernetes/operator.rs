@@ -318,7 +318,8 @@ fn environment(values: &Values) -> Vec<EnvVar> {
         plain("HEALTH_PROBE_PORT", &values.controller.health_probe.port.to_string()),
     ];
     env.retain(|variable| variable.value.as_ref().is_some_and(|value| !value.is_empty()));
-    let Controller { debug, tracing, .. } = &values.controller;
+    let Controller { decisions, debug, tracing, .. } = &values.controller;
+    env.extend(decisions.port.map(|port| plain("DECISIONS_PORT", &port.to_string())));
     env.extend(debug.port.map(|port| plain("DEBUG_PORT", &port.to_string())));
     env.extend(debug.profiling.then(|| plain("ENABLE_PROFILING", "true")));
     env.extend(tracing.enabled.then(|| plain("ENABLE_TRACING", "true")));

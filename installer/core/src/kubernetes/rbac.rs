@@ -21,10 +21,12 @@ pub fn objects(values: &Values, release: &Release) -> Vec<Object> {
     let name = &*values.fullname();
     let core = format!("{name}-core");
     let dns = format!("{name}-dns");
+    let reader = format!("{name}-decisions-reader");
     vec![
         Object::new(&admin(values, release)),
         Object::new(&cluster_role(values, release, &core, core_rules(values))),
         Object::new(&cluster_role(values, release, name, provider_rules())),
+        Object::new(&cluster_role(values, release, &reader, vec![read_decisions()])),
         Object::new(&cluster_role_binding(values, release, &core)),
         Object::new(&cluster_role_binding(values, release, name)),
         Object::new(&role(values, release, name, &release.namespace, lease_rules(values))),
@@ -35,6 +37,7 @@ pub fn objects(values: &Values, release: &Release) -> Vec<Object> {
             "kube-system",
             vec![rule(&[""], &["services"], &["get"], &["kube-dns"])],
         )),
+        Object::new(&role(values, release, &reader, &release.namespace, reach_rules())),
         Object::new(&role_binding(values, release, name, &release.namespace)),
         Object::new(&role_binding(values, release, &dns, "kube-system")),
     ]
@@ -114,9 +117,33 @@ fn core_rules(values: &Values) -> Vec<PolicyRule> {
         rule(&[""], &["pods/eviction"], &["create"], &[]),
         rule(&[""], &["pods/status"], &["patch"], &[]),
         rule(&[""], &["pods"], &["delete", "patch"], &[]),
+        // Who asks for decisions, and tokens of the operator's own account, for users with
+        // client certificates.
+        rule(&["authentication.k8s.io"], &["tokenreviews"], &["create"], &[]),
+        rule(&["authorization.k8s.io"], &["subjectaccessreviews"], &["create"], &[]),
+        read_decisions(),
     ];
     rules.extend(values.additional_cluster_role_rules.iter().cloned());
     rules
+}
+
+/// Reading the decision ledger, which the operator serves.
+fn read_decisions() -> PolicyRule {
+    PolicyRule {
+        non_resource_urls: Some(vec!["/decisions".to_owned()]),
+        verbs: vec!["get".to_owned()],
+        ..PolicyRule::default()
+    }
+}
+
+/// What it takes to find the operator and to reach its ledger.
+fn reach_rules() -> Vec<PolicyRule> {
+    vec![
+        rule(&["apps"], &["deployments"], &["get", "list"], &[]),
+        rule(&["coordination.k8s.io"], &["leases"], &["get"], &[]),
+        rule(&[""], &["pods"], &["get", "list"], &[]),
+        rule(&[""], &["pods/portforward"], &["get", "create"], &[]),
+    ]
 }
 
 fn provider_rules() -> Vec<PolicyRule> {

@@ -296,9 +296,10 @@ pub fn merge(into: &mut Value, overrides: &Value) {
 
 /// Sections of the values, whose fields have defaults of their own. Everything else is a map or a
 /// type of Kubernetes.
-const SECTIONS: [&str; 14] = [
+const SECTIONS: [&str; 15] = [
     "controller",
     "debug",
+    "decisions",
     "healthProbe",
     "image",
     "livenessProbe",

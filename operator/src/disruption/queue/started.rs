@@ -1,16 +1,33 @@
-//! What is told of a command that is being carried out: in the log and in metrics.
+//! What is told of a command that is being carried out: in the log, in the ledger and in metrics.
 
 use std::collections::BTreeSet;
 
+use tenon_crds::NodeClaim;
+use tenon_crds::conditions::nodeclaim::DRIFTED;
 use tenon_planner::plan::{Command, Repair};
 
 use crate::actuate::lower;
 use crate::cloud_provider::CloudProvider;
 use crate::disruption::moves::consolidation_type;
 use crate::operator::Operator;
+use crate::state::cluster::Cluster;
 
-/// Says in the log that a command is being carried out.
-pub(super) fn tell_started(command: &Command) {
+/// Says in the log and in the ledger that a command is being carried out.
+pub(super) fn tell_started<P: CloudProvider>(
+    operator: &Operator<P>,
+    command: &Command,
+    replacements: &[NodeClaim],
+) {
+    let (nodes, drifted) = {
+        let state = operator.state.read();
+        let mut claims = command.candidates.iter().filter_map(|it| state.claim(&it.claim));
+        let drifted = claims.find_map(|claim| {
+            let mut conditions = claim.status.iter().flat_map(|status| &status.conditions);
+            conditions.find(|it| it.type_ == DRIFTED).map(|it| it.reason.clone())
+        });
+        (nodes(&state, command), drifted)
+    };
+    operator.context.decisions.started(command, nodes, replacements, drifted.as_deref());
     tracing::info!(
         reason = lower(command.reason),
         decision = decision(command),
@@ -24,6 +41,18 @@ pub(super) fn tell_started(command: &Command) {
     if let Some(repair) = &command.repair {
         tell_repair(repair);
     }
+}
+
+/// Says in the ledger that a command could not be started; the caller logs it.
+pub(super) fn tell_failed<P: CloudProvider>(operator: &Operator<P>, command: &Command, why: &str) {
+    let nodes = nodes(&operator.state.read(), command);
+    operator.context.decisions.start_failed(command, nodes, why);
+}
+
+/// The Nodes of a command's candidates.
+fn nodes(state: &Cluster, command: &Command) -> Vec<String> {
+    let claims = command.candidates.iter().filter_map(|it| state.claim(&it.claim));
+    claims.filter_map(|claim| state.node_of(claim)).map(|node| node.name().to_owned()).collect()
 }
 
 /// Says in the log why a sick node is repaired.

@@ -76,6 +76,7 @@ pub(super) async fn reconcile<P: CloudProvider>(
     metrics.nodeclaim_termination_duration.observe([pool], since(operator, &claim));
     let zone = label(&claim, labels::ZONE).unwrap_or_default();
     metrics.nodeclaims_terminated.inc([pool, capacity_type_of(&claim), zone]);
+    operator.context.decisions.gone(&name(&claim.metadata));
     tracing::info!(nodeclaim = name(&claim.metadata), nodepool = pool, "deleted nodeclaim");
     Ok(Action::Wait)
 }

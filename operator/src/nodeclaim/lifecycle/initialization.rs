@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::Taint;
 use serde_json::{Value, json};
 use tenon_crds::conditions::nodeclaim::{INITIALIZED, REBOOTING, REGISTERED};
 use tenon_crds::{ConditionStatus, NodeClaim, labels};
+use tenon_state::decision::State;
 
 use crate::claims::conditions;
 use crate::cloud_provider::CloudProvider;
@@ -112,7 +113,16 @@ fn is_our_hold(taint: &Taint) -> bool {
 }
 
 /// Says that a NodeClaim has been initialised, once its status does.
-pub(super) fn tell(claim: &NodeClaim, node: &Node) {
+pub(super) fn tell<P: CloudProvider>(operator: &Operator<P>, claim: &NodeClaim, node: &Node) {
+    let label = |key| node.label(key).unwrap_or("unknown");
+    let what = format!(
+        "node {}: {} in {}, {}",
+        node.name(),
+        label(labels::INSTANCE_TYPE),
+        label(labels::ZONE),
+        label(labels::CAPACITY_TYPE)
+    );
+    operator.context.decisions.progress(&name(&claim.metadata), State::Done, &what);
     tracing::info!(
         nodeclaim = name(&claim.metadata),
         node = node.name(),

@@ -9,12 +9,14 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tenon_crds::conditions::nodeclaim::LAUNCHED;
 use tenon_crds::{ConditionStatus, NodeClaim};
+use tenon_state::decision::State;
 
 use super::Error;
 use super::reticence::STANDSTILL;
 use crate::actuate::claims::give_up;
 use crate::claims::conditions;
 use crate::cloud_provider::{CloudError, CloudProvider, Launched};
+use crate::decisions::Cause;
 use crate::events::{Event, Reason};
 use crate::operator::Operator;
 use crate::state::cluster::name;
@@ -87,7 +89,8 @@ pub(super) async fn ensure<P: CloudProvider>(
                 "failed launching nodeclaim"
             );
             publish(operator, claim, &error);
-            give_up(operator, claim, "insufficient_capacity").await?;
+            let why = chain(&error);
+            give_up(operator, claim, "insufficient_capacity", Cause::NotLaunched(&why)).await?;
             operator.context.wake.notify_one();
             Ok(Outcome::GivenUp)
         }
@@ -102,9 +105,10 @@ pub(super) async fn ensure<P: CloudProvider>(
             operator.context.recorder.publish(Event::warning(
                 claim,
                 Reason::NodeClassNotReady,
-                message,
+                message.as_str(),
             ));
-            give_up(operator, claim, "nodeclass_not_ready").await?;
+            let cause = Cause::NotLaunched(&message);
+            give_up(operator, claim, "nodeclass_not_ready", cause).await?;
             Ok(Outcome::GivenUp)
         }
         Err(error) => {
@@ -115,6 +119,8 @@ pub(super) async fn ensure<P: CloudProvider>(
             let message = truncate(&chain(&error), MESSAGE);
             let event = Event::warning(claim, Reason::LaunchFailed, format!("{reason}, {message}"));
             operator.context.recorder.publish(event.distinct_by(&reason));
+            let why = format!("the launch fails and is tried again: {message}");
+            operator.context.decisions.progress(&name(&claim.metadata), State::Pending, &why);
             conditions(claim, now).set_unknown(LAUNCHED, &reason, &message);
             Ok(Outcome::Failed(error))
         }
@@ -158,8 +164,20 @@ async fn tell_awaited<P: CloudProvider>(operator: &Operator<P>, mut claim: NodeC
 }
 
 /// Says that a NodeClaim has been launched, once its status does.
-pub(super) fn tell(claim: &NodeClaim, launched: &Launched) {
+pub(super) fn tell<P: CloudProvider>(
+    operator: &Operator<P>,
+    claim: &NodeClaim,
+    launched: &Launched,
+) {
     let labels = &launched.instance.labels;
+    let of = |key| labels.get(key).map_or("unknown", String::as_str);
+    let what = format!(
+        "{} in {}, {}",
+        of(tenon_crds::labels::INSTANCE_TYPE),
+        of(tenon_crds::labels::ZONE),
+        of(tenon_crds::labels::CAPACITY_TYPE)
+    );
+    operator.context.decisions.progress(&name(&claim.metadata), State::Launched, &what);
     tracing::info!(
         nodeclaim = name(&claim.metadata),
         provider_id = launched.instance.provider_id,

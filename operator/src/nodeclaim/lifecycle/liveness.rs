@@ -4,10 +4,13 @@ use jiff::{SignedDuration, Timestamp};
 use tenon_crds::conditions::nodeclaim::{LAUNCHED, REGISTERED};
 use tenon_crds::{ConditionStatus, NodeClaim};
 
-use super::{LAUNCH_TIMEOUT, REGISTRATION_TIMEOUT};
+use super::{LAUNCHING, REGISTERING};
 use crate::state::cluster::condition_of;
 use crate::watch::wire::created_at;
 use crate::work_queue::Action;
+
+/// Why a NodeClaim is given up whose machine was not launched in time, as metrics label it.
+pub(super) const LAUNCH_TIMEOUT: &str = "launch_timeout";
 
 /// Whether a NodeClaim is on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,11 +45,11 @@ pub(super) fn check(claim: &NodeClaim, now: Timestamp) -> Liveness {
         return Liveness::Registered;
     }
     let (launched, launching_since) = condition(LAUNCHED);
-    let mut left = REGISTRATION_TIMEOUT - now.duration_since(registering_since);
+    let mut left = REGISTERING - now.duration_since(registering_since);
     if launched != ConditionStatus::True {
-        let launch_left = LAUNCH_TIMEOUT - now.duration_since(launching_since);
+        let launch_left = LAUNCHING - now.duration_since(launching_since);
         if !launch_left.is_positive() {
-            return Liveness::TimedOut("launch_timeout");
+            return Liveness::TimedOut(LAUNCH_TIMEOUT);
         }
         left = left.min(launch_left);
     }

@@ -1,7 +1,7 @@
 //! What the API server asks a kubelet for when somebody forwards a port of a pod:
-//! `/portForward/<namespace>/<pod>?port=…`, over a WebSocket with a channel for bytes and one for an
-//! error (`v4.channel.k8s.io`), as kubelets serve it to clients that do not speak SPDY. One port per
-//! connection.
+//! `/portForward/<namespace>/<pod>?port=…`, over a WebSocket with a channel for bytes and one for
+//! an error (`v4.channel.k8s.io`), as kubelets serve it to clients that do not speak SPDY. One port
+//! per connection.
 
 use std::io;
 use std::net::Ipv4Addr;

@@ -45,6 +45,8 @@ pub struct Controller {
     pub liveness_probe: ProbeTiming,
     /// Timing of the readiness probe.
     pub readiness_probe: ProbeTiming,
+    /// The decision ledger, on the pod's loopback address.
+    pub decisions: DecisionServer,
     /// Endpoints that change the log level at run time and serve profiles, on the pod's loopback
     /// address.
     pub debug: DebugServer,
@@ -68,6 +70,7 @@ impl Default for Controller {
             health_probe: Port { port: 8081 },
             liveness_probe: ProbeTiming::starting_after(30),
             readiness_probe: ProbeTiming::starting_after(5),
+            decisions: DecisionServer::default(),
             debug: DebugServer::default(),
             tracing: Tracing::default(),
         }
@@ -203,6 +206,15 @@ pub struct Port {
     /// Number of the port.
     #[schemars(range(min = 1, max = 65535))]
     pub port: i32,
+}
+
+/// `controller.decisions`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DecisionServer {
+    /// Port on the pod's loopback address; 0: none, absent: 8085.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
 }
 
 /// `controller.debug`

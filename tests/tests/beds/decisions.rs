@@ -1,0 +1,134 @@
+//! The decision ledger as people read it: through a port that the API server forwards to the pod
+//! that leads, by whom the API server lets.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, ResourceExt as _};
+use serde_json::{Value, json};
+use tenon_bed::bed::{Bed, BedConfig};
+use tenon_bed::installation::Installation;
+use tenon_bed::user::{LIMIT, User, one_of};
+use tenon_bed::wait::{eventually, must};
+
+const APP: &str = "decided";
+
+/// Runs `tenon decisions` with these arguments; answers the decisions.
+async fn decisions(bed: &Bed, args: &[&str]) -> Vec<Value> {
+    let finished = must(bed.run_tenon(&[&["decisions", "-o", "json"], args].concat()).await);
+    assert_eq!(finished.code, 0, "{}", finished.stderr);
+    let answer: Value = serde_json::from_str(&finished.stdout).expect("an answer in JSON");
+    answer["decisions"].as_array().expect("a list").clone()
+}
+
+/// Waits for a decision of which all of this holds.
+async fn decided(bed: &Bed, args: &[&str], expected: &[(&str, &str)]) -> Value {
+    let fits = |decision: &Value| {
+        expected
+            .iter()
+            .all(|(pointer, text)| decision.pointer(pointer).and_then(Value::as_str) == Some(*text))
+    };
+    let found = async || {
+        let all = decisions(bed, args).await;
+        if all.iter().any(fits) { Ok(true) } else { Err(format!("{all:#?}").into()) }
+    };
+    must(eventually(&format!("a decision with {expected:?}"), LIMIT, found).await);
+    decisions(bed, args).await.into_iter().find(fits).expect("it was there before")
+}
+
+/// A ServiceAccount and a kubeconfig with its token.
+async fn person(bed: &Bed, name: &str) -> PathBuf {
+    let accounts: Api<ServiceAccount> = Api::namespaced(bed.client(), "default");
+    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    let account = ServiceAccount { metadata, ..ServiceAccount::default() };
+    must(accounts.create(&PostParams::default(), &account).await);
+    let spec = Some(TokenRequestSpec::default());
+    let request = TokenRequest { spec, ..TokenRequest::default() };
+    let answer = must(accounts.create_token_request(name, &PostParams::default(), &request).await);
+    let token = answer.status.and_then(|status| status.token).expect("a token");
+    let config = std::fs::read_to_string(bed.control_plane().kubeconfig()).expect("a kubeconfig");
+    let mut config: Value = serde_json::from_str(&config).expect("JSON");
+    config["users"][0]["user"] = json!({ "token": token });
+    let file = bed.dir().join(format!("{name}.kubeconfig"));
+    must(std::fs::write(&file, config.to_string()));
+    file
+}
+
+/// Types a command of a hint.
+async fn type_in(bed: &Bed, command: &str) {
+    let ended = must(bed.command("sh".as_ref()).args(["-c", command]).output().await);
+    assert!(ended.status.success(), "{command}: {}", String::from_utf8_lossy(&ended.stderr));
+}
+
+async fn launch(user: &User) -> String {
+    let requirements =
+        json!([one_of("node.kubernetes.io/instance-type", &["m5.large", "m5n.large"])]);
+    let empty =
+        json!({ "disruption": { "consolidateAfter": "0s", "consolidationPolicy": "WhenEmpty" } });
+    must(user.pool(APP, &requirements, &empty).await);
+    must(user.scale(APP, 2, &json!({ "scenario": APP })).await);
+    must(user.runs(APP, 2).await);
+    must(user.claims(APP).await).first().expect("a NodeClaim").name_any()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn decisions_are_read_through_the_api_server_by_those_who_may() {
+    let bed = Arc::new(must(Bed::start(BedConfig::default()).await));
+    let tenon = must(Installation::ensure(&bed, &json!({})).await);
+    let claim = launch(tenon.user()).await;
+
+    // What, why, for whom, for how much, and what became of it.
+    let of_pool = ["--nodepool", APP];
+    let launched = [("/kind", "launch"), ("/result/state", "done")];
+    let decision = decided(&bed, &of_pool, &launched).await;
+    assert_eq!(decision["nodeClaims"]["names"], json!([claim]));
+    assert_eq!(decision["reason"], "2 pending pods fit on no existing node");
+    assert_eq!(decision["pods"]["count"], 2);
+    assert!(decision["price"]["after"].as_f64().is_some_and(|price| price > 0.0), "{decision}");
+    let pod = decision["pods"]["names"][0].as_str().expect("a pod");
+    assert_eq!(decisions(&bed, &["--pod", pod]).await.len(), 1);
+    assert_eq!(decisions(&bed, &["--node", &claim]).await.len(), 1);
+    assert_eq!(decisions(&bed, &["--node", "another"]).await, Vec::<Value>::new());
+
+    // An empty node goes, and the decision ends with its NodeClaim.
+    must(tenon.user().scale(APP, 0, &json!({ "scenario": APP })).await);
+    let deleted = [("/kind", "consolidation"), ("/action", "delete"), ("/result/state", "done")];
+    let decision = decided(&bed, &of_pool, &deleted).await;
+    assert_eq!(decision["nodeClaims"]["names"], json!([claim]));
+    assert_eq!(decision["price"]["after"], 0.0);
+
+    // Text is for people.
+    let finished = must(bed.run_tenon(&["decisions"]).await);
+    let text = finished.stdout;
+    assert!(text.contains("launch a node in NodePool decided for 2 pods, +$"), "{text}");
+    assert!(text.contains("consolidation: delete node "), "{text}");
+
+    // Who may not read is told what to bind, and may when that is typed.
+    let file = person(&bed, "reader").await;
+    let as_reader = [("KUBECONFIG", file.to_str().expect("UTF-8"))];
+    let refused = must(bed.run_tenon_with(&["decisions"], &as_reader).await);
+    assert_eq!(refused.code, 1, "{}", refused.stdout);
+    assert!(!refused.stdout.contains("launch"), "{}", refused.stdout);
+    let hint = refused.stderr.split("bind the reader's roles: ").nth(1).expect("a hint");
+    let command = hint.lines().next().unwrap_or_default();
+    let user = "system:serviceaccount:default:reader";
+    type_in(&bed, &command.replace("--user=NAME", &format!("--user={user}"))).await;
+    let reads = async || {
+        let read = bed.run_tenon_with(&["decisions"], &as_reader).await?;
+        if read.code == 0 { Ok(true) } else { Err(read.stderr.into()) }
+    };
+    must(eventually("the reader may read", LIMIT, reads).await);
+
+    // Another leader has a ledger of its own.
+    must(tenon.kill_leader().await);
+    drop(tenon);
+    let empty = async || {
+        let read = bed.run_tenon(&["decisions"]).await?;
+        Ok(read.stdout.starts_with("No decisions since ") || !read.stdout.contains("for 2 pods"))
+    };
+    must(eventually("the new leader answers", LIMIT, empty).await);
+    must(Arc::into_inner(bed).expect("no other").stop().await);
+}
