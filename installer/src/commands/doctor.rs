@@ -95,6 +95,6 @@ async fn observe_from_pod(
     let aws = global.connect_region(&settings.region).await?;
     let observation = Observation::with(&global, settings, aws, target).await;
     let with_aws = observation.has_aws();
-    let asking = Asking { inside: false, ..args.checks.asking(true) };
+    let asking = Asking { installed: true, inside: false, ..args.checks.asking() };
     Ok((observation.observe(asking).await, with_aws))
 }

@@ -70,7 +70,7 @@ pub(super) async fn ask(
         inferred: target::infer(&global.kubeconfig()),
         contexts: target::contexts(&global.kubeconfig()),
         may_be_unknown_region: global.allow_unknown_region,
-        only_plans: args.dry_run,
+        only_plans: args.execution.dry_run,
         ..Known::default()
     };
     let mut answers = Answers { config, ..Answers::default() };
