@@ -44,7 +44,13 @@ pub(crate) fn lines(decision: &Decision) -> Vec<Line> {
     }
     if decision.count > 1 {
         let last = clock(decision.result.at);
-        lines.push(detail("seen", &format!("{} times, last at {last}", decision.count)));
+        lines.push(detail(
+            "seen",
+            &format!(
+                "{}, last at {last}",
+                count(usize::try_from(decision.count).unwrap_or(usize::MAX), "time")
+            ),
+        ));
     }
     lines
 }
