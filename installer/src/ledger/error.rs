@@ -22,9 +22,9 @@ pub enum LedgerError {
         why.as_ref().map(|why| format!(": {why}")).unwrap_or_default()
     )]
     Closed {
-        /// The pod.
+        /// Name of the operator's pod.
         pod: String,
-        /// The port.
+        /// The port on which it should serve the ledger.
         port: u16,
         /// The operator's version, if it is known.
         version: Option<String>,
@@ -69,7 +69,7 @@ pub enum LedgerError {
         user: String,
         /// The operator's name.
         name: Option<String>,
-        /// Its namespace.
+        /// Namespace of the operator.
         namespace: Option<String>,
     },
     /// The operator answers something else.

@@ -72,7 +72,7 @@ pub(crate) struct Survey {
 pub(crate) struct NodeView {
     /// Its node group; empty for a node without one.
     pub(crate) group: String,
-    /// Its zone.
+    /// Availability zone, by name; empty where the node has no label for it.
     pub(crate) zone: String,
     /// Its taints that keep pods away: key, value, effect.
     pub(crate) taints: BTreeSet<(String, String, String)>,
@@ -88,7 +88,7 @@ impl NodeView {
 /// A subnet of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SubnetChoice {
-    /// Its id.
+    /// `subnet-` and hexadecimal digits.
     pub(crate) id: String,
     /// The same with what matters about it.
     pub(crate) words: String,
@@ -106,7 +106,7 @@ pub(super) enum HostChoice {
     },
     /// On the nodes of one group, whose taints are tolerated.
     Group {
-        /// Its name.
+        /// Name of the node group.
         name: String,
         /// The taints of its nodes.
         taints: BTreeSet<(String, String, String)>,

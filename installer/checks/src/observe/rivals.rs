@@ -21,9 +21,9 @@ pub enum RivalKind {
 pub struct Rival {
     /// What it is.
     pub kind: RivalKind,
-    /// Its namespace.
+    /// Namespace of its workload.
     pub namespace: String,
-    /// Its name.
+    /// Name of its workload.
     pub name: String,
 }
 

@@ -12,10 +12,10 @@ use crate::settings::config::Architecture;
 const CLUSTER_TAG: &str = "tag:eks:cluster-name";
 const GROUP_TAG: &str = "eks:nodegroup-name";
 
-/// A node group.
+/// A managed node group of EKS.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodeGroup {
-    /// Its name.
+    /// Its name in EKS.
     pub name: String,
     /// Its subnets.
     pub subnet_ids: Vec<String>,
