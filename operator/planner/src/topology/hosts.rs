@@ -89,7 +89,9 @@ impl Counts {
         if to_come && open * RULES_PER_HOST < others.len() {
             let keeps_off = |&place: &usize| occupants.keep_off(rules, shape, place);
             let open: Vec<usize> = closed.zeroes().filter(keeps_off).collect();
-            open.into_iter().for_each(|place| closed.insert(place));
+            for place in open {
+                closed.insert(place);
+            }
             return closed;
         }
         for group in others.iter().map(|group| &rules.groups[group]) {
