@@ -37,7 +37,7 @@ fn every_command_is_one_that_tenon_accepts() {
         assert!(!commands.is_empty(), "{name} has no command of tenon");
         for command in commands {
             let parsed = Cli::try_parse_from(command.split_whitespace());
-            assert!(parsed.is_ok(), "{name}: {command}: {}", parsed.err().expect("an error"));
+            assert!(parsed.is_ok(), "{name}: {command}: {}", parsed.expect_err("an error"));
         }
     }
 }

@@ -194,7 +194,7 @@ fn frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
         length @ 0..126 => bytes.push(0x80 | u8::try_from(length).unwrap_or_default()),
         length => match u16::try_from(length) {
             Ok(length) => {
-                bytes.push(0x80 | 126);
+                bytes.push(0x80 | 0x7e);
                 bytes.extend(length.to_be_bytes());
             }
             Err(_) => {

@@ -130,8 +130,8 @@ fn names(names: &Names) -> String {
 fn money(price: Option<Price>) -> String {
     match price {
         None => String::new(),
-        Some(Price { before, after }) if before == 0.0 => format!(", +${after:.4}/h"),
-        Some(Price { before, after }) if after == 0.0 => format!(", -${before:.4}/h"),
+        Some(Price { before: 0.0, after }) => format!(", +${after:.4}/h"),
+        Some(Price { before, after: 0.0 }) => format!(", -${before:.4}/h"),
         Some(Price { before, after }) => {
             format!(", ${before:.4} → ${after:.4}/h ({:+.4})", after - before)
         }

@@ -144,10 +144,10 @@ impl Step {
                 if !is_url {
                     return Err(AnswerError::NoUrl(answer.to_owned()));
                 }
-                answers.charts = answer.trim_end_matches('/').to_owned();
+                answer.trim_end_matches('/').clone_into(&mut answers.charts);
             }
             Self::Repository => answers.repository = filled(answer)?,
-            Self::Folder => answers.folder = filled(answer)?.trim_matches('/').to_owned(),
+            Self::Folder => filled(answer)?.trim_matches('/').clone_into(&mut answers.folder),
         }
         Ok(())
     }

@@ -204,7 +204,7 @@ mod tests {
         let audiences = spec.get("audiences").cloned();
         let user = match (spec["token"].as_str().unwrap(), &audiences) {
             ("a" | "b", Some(_)) | ("bound", None) => None,
-            ("a", _) | ("bound", _) => Some("alice"),
+            ("a" | "bound", _) => Some("alice"),
             ("b", _) => Some("bob"),
             _ => None,
         };

@@ -92,14 +92,14 @@ struct Asked {
 }
 
 /// An answer without decisions: what is wrong, for programs and for people.
-fn refusal(status: StatusCode, error: &str, message: &str, more: Value) -> Response {
+fn refusal(status: StatusCode, error: &str, message: &str, more: &Value) -> Response {
     let mut body = json!({"error": error, "message": message});
-    json_patch::merge(&mut body, &more);
+    json_patch::merge(&mut body, more);
     (status, Json(body)).into_response()
 }
 
 fn refused(status: StatusCode, error: &str, message: &str) -> Response {
-    refusal(status, error, message, json!({}))
+    refusal(status, error, message, &json!({}))
 }
 
 async fn answer(
@@ -187,7 +187,7 @@ async fn authorize(server: &Server, headers: &HeaderMap) -> Option<Response> {
             StatusCode::FORBIDDEN,
             "forbidden",
             &format!("user {user:?} may not get the non-resource URL {PATH}"),
-            json!({"user": user}),
+            &json!({"user": user}),
         )),
         Err(error) => {
             let error = crate::text::chain(&error);
@@ -211,7 +211,7 @@ async fn not_leading(server: &Server) -> Response {
         None => "this replica does not lead, and no replica does".to_owned(),
     };
     let more = json!({"leader": leader.unwrap_or_default()});
-    refusal(StatusCode::SERVICE_UNAVAILABLE, "notLeader", &message, more)
+    refusal(StatusCode::SERVICE_UNAVAILABLE, "notLeader", &message, &more)
 }
 
 #[cfg(test)]

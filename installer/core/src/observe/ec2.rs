@@ -11,6 +11,7 @@ use aws_sdk_ec2::types::{
 use tenon_iam_policies::Scope;
 
 use crate::aws::{Aws, AwsError, Calling, IfThere};
+use crate::clock;
 use crate::ownership::{DISCOVERY_MARK, Tags};
 
 /// The tag of what belongs to a node: the name of its NodePool.
@@ -255,7 +256,7 @@ pub async fn spot_prices(
         .ec2
         .describe_spot_price_history()
         // Only the price of each type and zone that holds now.
-        .start_time(SystemTime::now().into())
+        .start_time(SystemTime::from(clock::now()).into())
         .product_descriptions("Linux/UNIX")
         .filters(filter);
     let found = call.into_paginator().items().send().collect::<Result<Vec<_>, _>>().await;
