@@ -231,10 +231,9 @@ async fn killed_after_every_step_it_ends_the_same_and_uninstall_leaves_what_was_
     bed.stop().await.expect("the bed stops");
 }
 
-/// The wizard's questions in a cluster that has the agent, and in an environment that names the
-/// region.
+/// The wizard's questions in a cluster that has the agent, and whose context the kubeconfig has.
 const QUESTIONS: [&str; 13] = [
-    "Name of the EKS cluster",
+    "Which cluster?",
     "is that right?",
     ACCEPT,
     "Where should the operator run?",

@@ -296,7 +296,7 @@ async fn an_encrypted_queue_the_agent_and_a_new_aws_auth_in_govcloud() {
     // Whether to install the agent is asked; Ctrl-C there changes nothing.
     let question = format!("The add-on {AGENT}");
     let answers = [
-        ("Name of the EKS cluster", "\n"),
+        ("Which cluster?", "\n"),
         ("is that right?", "\n"),
         ("Use these settings?", "no\n"),
         ("Where should the operator run?", "\n"),
