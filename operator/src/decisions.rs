@@ -17,7 +17,7 @@ use tenon_state::decision::{Decisions as Answer, State};
 use tokio::sync::watch;
 
 pub(crate) use self::record::Cause;
-use self::record::{abandoned, announced, command, ended, launch, reboot, rejected, text};
+use self::record::{abandoned, announced, command, ended, launch_decision, reboot, rejected, text};
 pub(crate) use self::ring::Query;
 use self::ring::{LIMITS, Ring};
 use crate::clock::Clock;
@@ -71,7 +71,7 @@ impl Decisions {
     pub(crate) fn launched(&self, planned: &Launch, claim: &str) {
         let now = self.clock.now();
         self.with(|ring| {
-            let seq = ring.push(launch(planned, Some(claim)), now);
+            let seq = ring.push(launch_decision(planned, Some(claim)), now);
             ring.await_launches(seq, [claim.to_owned()]);
         });
     }
@@ -80,7 +80,7 @@ impl Decisions {
     /// same kind are one decision.
     pub(crate) fn launch_failed(&self, planned: &Launch, why: &str) {
         let now = self.clock.now();
-        let mut decision = launch(planned, None);
+        let mut decision = launch_decision(planned, None);
         decision.result.state = State::Failed;
         decision.result.message = text(why, record::MESSAGE);
         let key = format!("launch {} {}", planned.node_pool, decision.result.message);
@@ -91,7 +91,7 @@ impl Decisions {
     pub(crate) fn progress(&self, claim: &str, state: State, message: &str) {
         let now = self.clock.now();
         let message = text(message, record::MESSAGE);
-        self.with(|ring| ring.launch(claim, state, message, now));
+        self.with(|ring| ring.note_launch(claim, state, message, now));
     }
 
     /// A command is carried out: `nodes` are the Nodes of its candidates, and `drifted` says what
@@ -180,7 +180,7 @@ impl Decisions {
                 let seq = ring.push(decision, now);
                 ring.await_ends(seq, [name]);
             }
-            Err(why) => ring.launch(&name, State::Failed, why, now),
+            Err(why) => ring.note_launch(&name, State::Failed, why, now),
         });
     }
 

@@ -18,7 +18,7 @@ mod deletioncost;
 mod disruption;
 #[expect(
     clippy::disallowed_methods,
-    reason = "events are about objects, and nobody reads them back"
+    reason = "events are about objects, and no controller reads them back"
 )]
 mod events;
 mod eviction_order;

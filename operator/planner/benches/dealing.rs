@@ -8,17 +8,17 @@
 
 #![expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "a benchmark measures")]
 
-mod worlds;
+mod fixtures;
 
 use std::time::Instant;
 
+use fixtures::{aws_types, cluster, is_common, log_normal, on_demand, opposite, with_services};
 use jiff::Timestamp;
 use tenon_planner::snapshot::{InstanceType, NodePool};
 use tenon_planner::testing::Builder;
 use tenon_planner::testing::dealing::{Outcome, Scheduler, carry_out};
 use tenon_planner::testing::mixes::{diverse, halves, kwok_types, thirds};
 use tenon_planner::{Policy, Snapshot, provision};
-use worlds::{aws_types, cluster, is_common, log_normal, on_demand, opposite, ruled};
 
 /// The operator's.
 #[global_allocator]
@@ -101,7 +101,7 @@ fn main() {
             line(&format!("log-normal {catalog} {n}"), || log_normal(world(), n, 30));
             line(&format!("opposite {catalog} {n}"), || opposite(world(), n, 1));
         }
-        line(&format!("rules {catalog} 300"), || ruled(world(), 300, 30));
+        line(&format!("rules {catalog} 300"), || with_services(world(), 300, 30));
         line(&format!("diverse {catalog} 300"), || diverse(world(), 300, 42));
     }
 }

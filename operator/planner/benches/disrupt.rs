@@ -11,10 +11,10 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use jiff::Timestamp;
 use tenon_planner::resources::Resources;
 use tenon_planner::snapshot::{
-    Budget, BudgetNodes, CapacityType, Catalog, ClaimState, ConsolidationPolicy, DisruptionPolicy,
-    InstanceType, Node, NodeClassRef, NodePhase, NodePool, Offering, PodShape, Template,
+    CapacityType, Catalog, ClaimState, InstanceType, Node, NodeClassRef, NodePhase, Offering,
+    PodShape,
 };
-use tenon_planner::testing::{Builder, instance_type, usd};
+use tenon_planner::testing::{Builder, instance_type, node_pool, usd};
 use tenon_planner::{Policy, Snapshot, disrupt, revalidate, revalidate_all};
 
 const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
@@ -41,24 +41,6 @@ fn kinds() -> Vec<InstanceType> {
         }
     }
     list
-}
-
-fn pool() -> NodePool {
-    NodePool {
-        name: "default".to_owned(),
-        uid: "uid".to_owned(),
-        not_ready: None,
-        weight: 0,
-        replicas: None,
-        catalog: None,
-        template: Template::default(),
-        limits: std::collections::BTreeMap::new(),
-        disruption: DisruptionPolicy {
-            consolidation_policy: ConsolidationPolicy::WhenEmptyOrUnderutilized,
-            consolidate_after: Some(jiff::SignedDuration::ZERO),
-            budgets: vec![Budget { nodes: BudgetNodes::Percent(100), reasons: Vec::new() }],
-        },
-    }
 }
 
 fn node(key: &str, kind: &InstanceType, zone: &str) -> Node {
@@ -112,7 +94,7 @@ fn filled(nodes: usize, pods: i64, tenths: u64) -> Snapshot {
     let kinds = kinds();
     let kind = kinds.iter().find(|kind| kind.name == "c-4").expect("it is in the list").clone();
     let catalog = Catalog { node_class: NodeClassRef::default(), instance_types: kinds };
-    let mut world = Builder::new(catalog).pool(pool());
+    let mut world = Builder::new(catalog).pool(node_pool("default"));
     let mut draw: u64 = 42;
     for index in 0..nodes {
         let key = format!("n{index:05}");

@@ -3,14 +3,14 @@
 //! `cargo bench -p tenon-planner --features testing --bench memory` (Linux: it reads
 //! `/proc/self/statm`).
 
-mod worlds;
+mod fixtures;
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
 use std::process::Command;
 
+use fixtures::full;
 use tenon_planner::Snapshot;
-use worlds::full;
 
 /// Resident memory in MiB, with pages of 4 KiB.
 #[expect(clippy::disallowed_methods, reason = "a benchmark measures its own process")]

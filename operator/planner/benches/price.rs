@@ -5,19 +5,19 @@
 
 #![expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "a benchmark measures")]
 
-mod worlds;
+mod fixtures;
 
 use std::time::Instant;
 
+use fixtures::{
+    awkward, aws_types, cluster, is_common, log_normal, on_demand, opposite, pool, spot_prices,
+    with_services,
+};
 use jiff::Timestamp;
 use tenon_planner::snapshot::{InstanceType, NodePool};
 use tenon_planner::testing::Builder;
 use tenon_planner::testing::mixes::diverse;
 use tenon_planner::{Policy, Snapshot, lower_bound, provision};
-use worlds::{
-    awkward, aws_types, cluster, is_common, log_normal, on_demand, opposite, pool, ruled,
-    spot_prices,
-};
 
 /// The operator's.
 #[global_allocator]
@@ -96,7 +96,7 @@ fn main() {
             }
             line(&format!("halves-and-thirds {catalog} {n}"), || awkward(world(), n));
             line(&format!("opposite {catalog} {n}"), || opposite(world(), n, 1));
-            line(&format!("rules 150 {catalog} {n}"), || ruled(world(), n, 150));
+            line(&format!("rules 150 {catalog} {n}"), || with_services(world(), n, 150));
         }
         for draw in 2..13 {
             line(&format!("opposite-draw {draw} {catalog} 1000"), || {
@@ -104,7 +104,7 @@ fn main() {
             });
         }
         for n in [20, 100, 500] {
-            line(&format!("small rules 8 {catalog} {n}"), || ruled(world(), n, 8));
+            line(&format!("small rules 8 {catalog} {n}"), || with_services(world(), n, 8));
         }
         for n in [1_000, 5_000, 20_000] {
             line(&format!("diverse {catalog} {n}"), || diverse(world(), n, 42));

@@ -4,19 +4,19 @@
 //! lines say how many machines each plan has, what it costs, and how far that is from the lower
 //! bound of the relaxation.
 
-mod worlds;
+mod fixtures;
 
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use fixtures::{
+    awkward, aws_types, batch, checksum, cluster, constrained_services, full, is_common, lopsided,
+    on_demand, pool, preferring, services,
+};
 use jiff::Timestamp;
 use tenon_planner::policy::PreferencePolicy;
 use tenon_planner::testing::mixes::{diverse, fake_types};
 use tenon_planner::{Plan, Policy, Snapshot, lower_bound, provision};
-use worlds::{
-    awkward, aws_types, batch, checksum, cluster, constrained_services, full, is_common, lopsided,
-    on_demand, pool, preferring, services,
-};
 
 /// Where the draw of the diverse mix begins.
 const SEED: u64 = 42;

@@ -7,7 +7,7 @@ use tenon_planner::testing::apply;
 use tenon_planner::testing::mixes::{Draw, HOSTNAME, ZONE, shape, spread, term};
 use tenon_planner::{Policy, Snapshot, provision};
 
-use crate::worlds::{cluster, constrained_services};
+use crate::fixtures::{cluster, constrained_services};
 use crate::{common, consolidating, named, need, node};
 
 fn app(number: i64) -> PodShape {

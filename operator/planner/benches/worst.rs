@@ -4,12 +4,13 @@
 //! `cargo bench -p tenon-planner --features testing --bench worst [NAME]` (Linux: it reads
 //! `/proc/self`). Every input has a process of its own. Plans with the same checksum are the same.
 
+mod fixtures;
 mod rules;
-mod worlds;
 
 use std::process::Command;
 use std::sync::Arc;
 
+use fixtures::{aws_types, batch, checksum, cluster, is_common, on_demand};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -25,7 +26,6 @@ use tenon_planner::snapshot::{
 use tenon_planner::testing::mixes::{HOSTNAME, ZONE, shape, spread, term};
 use tenon_planner::testing::{Builder, apply};
 use tenon_planner::{Policy, Snapshot, disrupt, provision};
-use worlds::{aws_types, batch, checksum, cluster, is_common, on_demand};
 
 /// An input: its name, the pass, and what it may take of processor time in milliseconds and of
 /// memory in MiB.

@@ -48,7 +48,7 @@ use crate::provision::nominations;
 use crate::reservations::Reservations;
 use crate::resources::MicroUsd;
 use crate::snapshot::{DisruptionReason, NodePhase, Placement, Snapshot};
-use crate::solver::Solver;
+use crate::solver::{PlacedPod, Solver};
 use crate::topology::Counts;
 use balanced::Totals;
 use budgets::Budgets;
@@ -264,7 +264,7 @@ impl<'p, 'a> Pass<'p, 'a> {
         }
         let problem = self.problem;
         let mut settled = Vec::new();
-        for &(index, machine) in &self.solver.placed {
+        for &PlacedPod { pod: index, machine } in &self.solver.placed {
             let pod = &problem.tables.snapshot.pods[index];
             let shape = pod.shape.0 as usize;
             if pod.buffer.is_some() {
@@ -311,7 +311,7 @@ impl<'p, 'a> Pass<'p, 'a> {
     ) {
         let snapshot = self.problem.tables.snapshot;
         let placed = &self.solver.placed[moves.from..];
-        for &(_, machine) in placed {
+        for &PlacedPod { machine, .. } in placed {
             self.receiving.insert(machine);
         }
         let nominations = nominations(snapshot, placed);
@@ -319,7 +319,7 @@ impl<'p, 'a> Pass<'p, 'a> {
         let devices = match devices {
             Some((left, table)) => {
                 left.keep_released();
-                let pods = placed.iter().map(|&(pod, _)| pod);
+                let pods = placed.iter().map(|it| it.pod);
                 left.on_machines(&self.problem.tables, table, pods)
             }
             None => Vec::new(),
@@ -337,7 +337,7 @@ impl<'p, 'a> Pass<'p, 'a> {
         for node in nodes {
             totals.leave(snapshot, node.index);
         }
-        for &(pod, machine) in placed {
+        for &PlacedPod { pod, machine } in placed {
             totals.join(snapshot, machine, pod);
         }
         for (number, launch) in replacements.iter().enumerate() {
@@ -348,7 +348,7 @@ impl<'p, 'a> Pass<'p, 'a> {
         let evicted = nodes.iter().flat_map(|node| node.pods.iter());
         let evicted = evicted.map(|&pod| Evicted { pod, late });
         if reason == DisruptionReason::Underutilized {
-            self.crowding.extend(placed.iter().map(|&(pod, _)| pod));
+            self.crowding.extend(placed.iter().map(|it| it.pod));
         }
         self.evicted.extend(evicted);
         self.note_arrivals(&replacements);
@@ -356,16 +356,12 @@ impl<'p, 'a> Pass<'p, 'a> {
         let mut candidates: Vec<_> = nodes.iter().map(|node| self.candidate(node)).collect();
         candidates.sort_by(|a, b| a.node.cmp(&b.node));
         self.commands.push(Arc::new(Command {
-            reason,
-            method,
-            candidates,
             replacements,
             nominations,
             devices,
             savings,
             scores,
-            terminate_first: None,
-            repair: None,
+            ..Command::new(reason, method, candidates)
         }));
         self.solver.claims.clear();
         if let Some(before) = &moves.limits {

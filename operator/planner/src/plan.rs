@@ -178,6 +178,22 @@ pub struct Command {
 }
 
 impl Command {
+    /// A command that only deletes its candidates: without replacements, nominations and savings.
+    pub fn new(reason: DisruptionReason, method: Method, candidates: Vec<Candidate>) -> Self {
+        Self {
+            reason,
+            method,
+            candidates,
+            replacements: Vec::new(),
+            nominations: Vec::new(),
+            devices: Vec::new(),
+            savings: MicroUsd(0),
+            scores: Vec::new(),
+            terminate_first: None,
+            repair: None,
+        }
+    }
+
     /// Whether its node is to be rebooted, and so neither replaced nor deleted.
     pub fn is_reboot(&self) -> bool {
         self.repair.as_ref().is_some_and(|repair| repair.action == RepairAction::RebootNode)

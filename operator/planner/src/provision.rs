@@ -19,7 +19,7 @@ use crate::plan::{
 use crate::policy::Policy;
 use crate::reservations::Reservations;
 use crate::snapshot::{Placement, Snapshot};
-use crate::solver::{Budget, Solver};
+use crate::solver::{Budget, PlacedPod, Solver};
 
 /// Plans places for all pods that need one: those that kube-scheduler found none for, and those on
 /// machines that go away.
@@ -53,11 +53,11 @@ pub fn provision(
     plan.report.prices = made.price_ranges(snapshot, &plan.launches);
     plan.launches.iter_mut().for_each(|launch| overlaid.mark(launch));
     let (virtual_pods, placed): (Vec<_>, Vec<_>) =
-        packed.solver.placed.iter().partition(|&&(pod, _)| snapshot.pods[pod].buffer.is_some());
+        packed.solver.placed.iter().partition(|it| snapshot.pods[it.pod].buffer.is_some());
     plan.nominations = nominations(snapshot, &placed);
     plan.buffered = nominations(snapshot, &virtual_pods);
     if let Some((left, table)) = packed.solver.devices.as_deref().zip(problem.devices.as_deref()) {
-        let pods = packed.solver.placed.iter().map(|&(pod, _)| pod);
+        let pods = packed.solver.placed.iter().map(|it| it.pod);
         plan.devices = left.on_machines(&problem.tables, table, pods);
     }
     let skipped = problem
@@ -173,7 +173,7 @@ fn counted_on(solver: &Solver<'_, '_>, without: &BTreeSet<Arc<str>>) -> BTreeSet
         return BTreeSet::new();
     }
     let (problem, snapshot) = (solver.problem, solver.problem.tables.snapshot);
-    let placed = solver.placed.iter().map(|&(pod, _)| pod);
+    let placed = solver.placed.iter().map(|it| it.pod);
     let placed = placed.chain(solver.claims.iter().flat_map(|claim| claim.pods.iter().copied()));
     let (mut lost, mut kept) = (BTreeSet::new(), BTreeSet::new());
     for pod in placed.map(|pod| &snapshot.pods[pod]) {
@@ -259,10 +259,10 @@ pub(crate) fn best<'p, 'a>(
 }
 
 /// Placements on machines that exist, by pod.
-pub(crate) fn nominations(snapshot: &Snapshot, placed: &[(usize, usize)]) -> Vec<Nomination> {
+pub(crate) fn nominations(snapshot: &Snapshot, placed: &[PlacedPod]) -> Vec<Nomination> {
     let mut list: Vec<_> = placed
         .iter()
-        .map(|&(pod, machine)| Nomination {
+        .map(|&PlacedPod { pod, machine }| Nomination {
             pod: pod_ref(&snapshot.pods[pod]),
             node: snapshot.nodes[machine].key.clone(),
         })

@@ -43,6 +43,14 @@ pub(crate) struct Claim {
     pub(crate) target: usize,
 }
 
+/// A pod on a machine that exists: indices of [`crate::Snapshot::pods`] and
+/// [`crate::Snapshot::nodes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PlacedPod {
+    pub(crate) pod: usize,
+    pub(crate) machine: usize,
+}
+
 /// Cloned for each strategy and trial; the problem is shared.
 #[derive(Clone, Debug)]
 pub(crate) struct Solver<'p, 'a> {
@@ -60,8 +68,8 @@ pub(crate) struct Solver<'p, 'a> {
     pub(crate) devices: Option<Box<devices::State>>,
     /// The price at which the plan is abandoned, if there is one.
     pub(crate) budget: Option<Budget>,
-    /// Pod and machine.
-    pub(crate) placed: Vec<(usize, usize)>,
+    /// Pods on machines that exist, in the order in which they were placed.
+    pub(crate) placed: Vec<PlacedPod>,
     /// Requests of all pods without a place, if the choice of machines may depend on them;
     /// otherwise empty.
     pub(crate) unplaced: Vec<i64>,
@@ -236,7 +244,7 @@ impl<'p, 'a> Solver<'p, 'a> {
             let by = i32::try_from(n).unwrap_or(i32::MAX);
             self.counts.add_on_machine(&self.problem.topology(), demand.shape, machine, by);
         }
-        self.placed.extend(demand.take(n).iter().map(|&pod| (pod, machine)));
+        self.placed.extend(demand.take(n).iter().map(|&pod| PlacedPod { pod, machine }));
     }
 
     /// Takes the devices that [`Self::has_devices`] found for a pod of a shape.
@@ -307,7 +315,7 @@ impl<'p, 'a> Solver<'p, 'a> {
 
     /// Undoes the placements after the first `kept`.
     pub(crate) fn undo(&mut self, kept: usize) {
-        for (pod, machine) in self.placed.split_off(kept) {
+        for PlacedPod { pod, machine } in self.placed.split_off(kept) {
             let problem = self.problem;
             let shape = &problem.tables.shapes[problem.tables.snapshot.pods[pod].shape.0 as usize];
             self.change_room(machine, &shape.requests, 1);

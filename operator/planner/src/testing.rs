@@ -12,9 +12,29 @@ use jiff::Timestamp;
 use crate::plan::{Launch, Plan, PodRef};
 use crate::resources::{MicroUsd, Resources};
 use crate::snapshot::{
-    Catalog, CatalogId, ClaimState, InstanceType, Node, NodeId, NodePhase, NodePool, Offering,
-    Operator, Placement, Pod, PodBudget, PodShape, Requirement, ShapeId, Snapshot,
+    Budget, BudgetNodes, Catalog, CatalogId, ClaimState, ConsolidationPolicy, DisruptionPolicy,
+    InstanceType, Node, NodeId, NodePhase, NodePool, Offering, Operator, Placement, Pod, PodBudget,
+    PodShape, Requirement, ShapeId, Snapshot, Template,
 };
+
+/// A NodePool without requirements and limits, which consolidates all of its nodes at once.
+pub fn node_pool(name: &str) -> NodePool {
+    NodePool {
+        name: name.to_owned(),
+        uid: format!("uid-{name}"),
+        not_ready: None,
+        weight: 0,
+        replicas: None,
+        catalog: None,
+        template: Template::default(),
+        limits: BTreeMap::new(),
+        disruption: DisruptionPolicy {
+            consolidation_policy: ConsolidationPolicy::WhenEmptyOrUnderutilized,
+            consolidate_after: Some(jiff::SignedDuration::ZERO),
+            budgets: vec![Budget { nodes: BudgetNodes::Percent(100), reasons: Vec::new() }],
+        },
+    }
+}
 
 /// The cluster once a plan has been carried out and all is up: launches have become the cheapest of
 /// their types, pods are where they were expected, the nodes that had to go have gone, new nodes

@@ -112,7 +112,7 @@ impl Instances {
             )
             .await;
         if result.is_err() {
-            let zone_id = self.shifts.zone_id(&instance.zone);
+            let zone_id = self.shifts.zone_id(&instance.zone).unwrap_or_default();
             self.metrics.termination_failures.inc([&instance.zone, &zone_id]);
         }
         result

@@ -255,7 +255,7 @@ impl Launcher {
         for error in &answer.errors {
             let (reason, _) = launch_reason(&error.code, &error.message);
             let zone = error.zone.as_deref().unwrap_or_default();
-            let zone_id = catalogs.shifts.zone_id(zone);
+            let zone_id = catalogs.shifts.zone_id(zone).unwrap_or_default();
             self.metrics.launch_failures.inc([zone, &zone_id, capacity_type.as_str(), reason]);
         }
         let lessons = fleet::lessons(&answer.errors);

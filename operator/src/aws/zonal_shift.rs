@@ -91,9 +91,10 @@ impl ZonalShifts {
         shifted.iter().filter(|(_, until)| lasts(until)).map(|(id, _)| id.clone()).collect()
     }
 
-    /// The id of a zone, as the subnets of NodeClasses tell it; empty while none has.
-    pub(super) fn zone_id(&self, zone: &str) -> String {
-        self.ids.lock().get(zone).cloned().unwrap_or_default()
+    /// The id of a zone, as the status of NodeClasses lists it with their subnets; `None` while
+    /// none does.
+    pub(super) fn zone_id(&self, zone: &str) -> Option<String> {
+        self.ids.lock().get(zone).cloned()
     }
 
     /// Learns how zones are called.

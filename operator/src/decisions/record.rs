@@ -83,7 +83,7 @@ fn counted(n: usize, noun: &str) -> String {
 }
 
 /// A launch: of this NodeClaim, if it could be created.
-pub(super) fn launch(launch: &Launch, claim: Option<&str>) -> Decision {
+pub(super) fn launch_decision(launch: &Launch, claim: Option<&str>) -> Decision {
     let n_pods = launch.pods.len();
     let reason = match (n_pods, launch.buffer_pods.len()) {
         (0, 0) => "its static NodePool has fewer nodes than spec.replicas".to_owned(),

@@ -177,7 +177,13 @@ impl Ring {
 
     /// What is known of the launch of a NodeClaim; nothing if it is not in the ledger, or if that
     /// is known.
-    pub(super) fn launch(&mut self, claim: &str, state: State, message: String, now: Timestamp) {
+    pub(super) fn note_launch(
+        &mut self,
+        claim: &str,
+        state: State,
+        message: String,
+        now: Timestamp,
+    ) {
         let Some(&seq) = self.launching.get(claim) else { return };
         if state.is_final() {
             self.launching.remove(claim);
@@ -197,7 +203,7 @@ impl Ring {
     /// A NodeClaim is gone. The decision is carried out with the last one.
     pub(super) fn gone(&mut self, claim: &str, now: Timestamp) {
         let message = "the nodeclaim was deleted before its node was initialized".to_owned();
-        self.launch(claim, State::Failed, message, now);
+        self.note_launch(claim, State::Failed, message, now);
         let Some(seq) = self.leaving.remove(claim) else { return };
         let Some(entry) = self.entry_mut(seq) else { return };
         entry.open = entry.open.saturating_sub(1);

@@ -47,18 +47,7 @@ fn candidate(name: &str, pods: usize) -> Candidate {
 }
 
 fn disruption(method: Method, candidates: Vec<Candidate>) -> Command {
-    Command {
-        reason: DisruptionReason::Underutilized,
-        method,
-        candidates,
-        replacements: Vec::new(),
-        nominations: Vec::new(),
-        devices: Vec::new(),
-        savings: MicroUsd(0),
-        scores: Vec::new(),
-        terminate_first: None,
-        repair: None,
-    }
+    Command::new(DisruptionReason::Underutilized, method, candidates)
 }
 
 fn claim(name: &str) -> NodeClaim {

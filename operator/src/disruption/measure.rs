@@ -162,18 +162,8 @@ mod tests {
             price: None,
         };
         let mut plan = Plan::default();
-        plan.commands.push(Command {
-            reason: DisruptionReason::Empty,
-            method: Method::Emptiness,
-            candidates: vec![candidate],
-            replacements: Vec::new(),
-            nominations: Vec::new(),
-            devices: Vec::new(),
-            savings: MicroUsd(0),
-            scores: Vec::new(),
-            terminate_first: None,
-            repair: None,
-        });
+        let command = Command::new(DisruptionReason::Empty, Method::Emptiness, vec![candidate]);
+        plan.commands.push(command);
         let stays = [
             ("b", StayReason::Budget(DisruptionReason::Empty)),
             ("c", StayReason::NothingCheaper),

@@ -146,8 +146,8 @@ impl<K: Key, V: Value> Family<K, V> {
     }
 
     /// What the series with these labels says.
-    pub(super) fn get<T>(&self, key: &K, look: impl FnOnce(&V) -> T) -> Option<T> {
-        self.series.lock().get(key).map(|series| look(&series.value))
+    pub(super) fn get<T>(&self, key: &K, read: impl FnOnce(&V) -> T) -> Option<T> {
+        self.series.lock().get(key).map(|series| read(&series.value))
     }
 
     pub(super) fn remove(&self, key: &K) {

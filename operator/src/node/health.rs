@@ -222,13 +222,13 @@ mod tests {
         })
     }
 
-    struct World {
+    struct Fixture {
         operator: Arc<Operator<Kwok>>,
         server: ApiServer,
         stop: CancellationToken,
     }
 
-    impl World {
+    impl Fixture {
         /// A machine, on which the condition `Broken` is tolerated for half a minute.
         async fn new(sick_since: Option<u32>) -> Self {
             let mut cluster = Cluster::new(KINDS, LabelRules::core());
@@ -244,16 +244,16 @@ mod tests {
             let server = ApiServer::default();
             server.put_at(CLAIM, claim());
             let (operator, _publisher) = testing::operator(&server, cluster);
-            let world = Self { operator, server, stop: CancellationToken::new() };
+            let fixture = Self { operator, server, stop: CancellationToken::new() };
             for kind in Kind::ALL {
                 let change = Change::Listed(kind, std::collections::BTreeSet::new());
-                world.operator.state.apply(change).await;
+                fixture.operator.state.apply(change).await;
             }
             let claim = serde_json::from_value(claim()).unwrap();
-            world.see(Object::NodeClaim(Box::new(claim))).await;
-            world.see_node(2, sick_since).await;
-            testing::spawn(run(Arc::clone(&world.operator), world.stop.clone()));
-            world
+            fixture.see(Object::NodeClaim(Box::new(claim))).await;
+            fixture.see_node(2, sick_since).await;
+            testing::spawn(run(Arc::clone(&fixture.operator), fixture.stop.clone()));
+            fixture
         }
 
         async fn see(&self, object: Object) {
@@ -274,37 +274,37 @@ mod tests {
     async fn a_node_goes_when_the_time_ends_for_which_it_is_tolerated() {
         for (fell_ill, seen_after) in [(0, 0), (3, 3), (3, 50)] {
             let began = Instant::now();
-            let world = World::new((seen_after == 0).then_some(fell_ill)).await;
+            let fixture = Fixture::new((seen_after == 0).then_some(fell_ill)).await;
             if seen_after > 0 {
                 tokio::time::sleep_until(began + Duration::from_secs(seen_after)).await;
-                world.see_node(3, Some(fell_ill)).await;
+                fixture.see_node(3, Some(fell_ill)).await;
             }
             let due = u64::from(fell_ill + 30).max(seen_after);
             let slack = Duration::from_millis(1100);
             tokio::time::sleep_until(began + Duration::from_secs(due) - Duration::from_millis(1))
                 .await;
-            assert!(!world.is_deleted(), "{fell_ill} {seen_after}: too early");
+            assert!(!fixture.is_deleted(), "{fell_ill} {seen_after}: too early");
             tokio::time::sleep(slack).await;
-            assert!(world.is_deleted(), "{fell_ill} {seen_after}: too late");
-            world.stop.cancel();
+            assert!(fixture.is_deleted(), "{fell_ill} {seen_after}: too late");
+            fixture.stop.cancel();
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_node_that_gets_well_in_time_stays() {
-        let world = World::new(Some(0)).await;
+        let fixture = Fixture::new(Some(0)).await;
         tokio::time::sleep(Duration::from_secs(20)).await;
-        world.see_node(3, None).await;
+        fixture.see_node(3, None).await;
         tokio::time::sleep(Duration::from_hours(1)).await;
-        assert!(!world.is_deleted());
-        world.stop.cancel();
+        assert!(!fixture.is_deleted());
+        fixture.stop.cancel();
     }
 
     #[tokio::test(start_paused = true)]
     async fn only_what_has_to_do_with_illness_is_news() {
-        let world = World::new(None).await;
+        let fixture = Fixture::new(None).await;
         let news = Arc::new(Notify::new());
-        listen(&world.operator.state, &news);
+        listen(&fixture.operator.state, &news);
         let is_news = || futures::FutureExt::now_or_never(news.notified()).is_some();
         for (version, sick_since, expected) in [
             (3, None, false),
@@ -314,14 +314,14 @@ mod tests {
             (7, None, true),
             (8, None, false),
         ] {
-            world.see_node(version, sick_since).await;
+            fixture.see_node(version, sick_since).await;
             assert_eq!(is_news(), expected, "version {version}");
         }
-        world.see_node(9, Some(9)).await;
+        fixture.see_node(9, Some(9)).await;
         assert!(is_news());
         let gone = Change::Deleted(Kind::Node, crate::state::change::ObjectKey::cluster("n"), 10);
-        world.operator.state.apply(gone).await;
+        fixture.operator.state.apply(gone).await;
         assert!(is_news());
-        world.stop.cancel();
+        fixture.stop.cancel();
     }
 }

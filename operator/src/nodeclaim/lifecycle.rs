@@ -8,7 +8,7 @@
 mod finalization;
 mod hooks;
 mod initialization;
-mod launch;
+mod launching;
 mod liveness;
 mod registration;
 mod reticence;
@@ -20,7 +20,7 @@ use serde_json::json;
 use tenon_crds::conditions::nodeclaim::REGISTERED;
 use tenon_crds::{NodeClaim, labels};
 
-use self::launch::Launches;
+use self::launching::Launches;
 use self::reticence::Reticence;
 use super::{consistency, disruption, names};
 use crate::actuate::claims::give_up;
@@ -161,8 +161,8 @@ async fn reconcile<P: CloudProvider>(
     // Validate and build, phase by phase; each phase applies what it has to before it says so.
     let mut claim = claim;
     let was_registered = is_true(&claim, REGISTERED);
-    let launched = launch::ensure(operator, launches, &mut claim).await?;
-    if let launch::Outcome::GivenUp = launched {
+    let launched = launching::ensure(operator, launches, &mut claim).await?;
+    if let launching::Outcome::GivenUp = launched {
         return Ok(Action::Wait);
     }
     let registered = registration::register(operator, &mut claim, &nodes).await?;
@@ -183,8 +183,8 @@ async fn reconcile<P: CloudProvider>(
         claim = operator.write.patch_claim_status(&claim).await?;
     }
     // What has come to be true is told once, by whoever wrote it down.
-    if let launch::Outcome::Launched(launched) = &launched {
-        launch::tell(operator, &claim, launched);
+    if let launching::Outcome::Launched(launched) = &launched {
+        launching::tell(operator, &claim, launched);
     }
     registered.tell(operator, &claim);
     if let (true, Some(node)) = (initialized.new, &registered.node) {
@@ -202,7 +202,7 @@ async fn reconcile<P: CloudProvider>(
         give_up(operator, &claim, reason, Cause::NotLaunched(why)).await?;
         return Ok(Action::Wait);
     }
-    if let launch::Outcome::Failed(source) = launched {
+    if let launching::Outcome::Failed(source) = launched {
         return Err(Error::Launch { claim: name.to_owned(), source });
     }
     let held = initialized.held_until.map_or(Action::Wait, |until| {

@@ -147,7 +147,7 @@ fn spot_to_spot(launch: &Launch, nodes: &[&Node]) -> Option<&'static str> {
         return None;
     }
     if launch.capacity_types != [CapacityType::Spot] {
-        return Some("a spot node may be replaced by a dearer one on demand");
+        return Some("a spot node may be replaced by a more expensive on-demand node");
     }
     let few = nodes.len() == 1 && launch.instance_types.len() < SPOT_TO_SPOT_TYPES;
     few.then_some("a spot node is replaced with fewer than 15 types to choose from")

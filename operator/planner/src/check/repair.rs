@@ -44,7 +44,7 @@ pub(super) fn has_to_go(
         peers.partition(|it| it.health.conditions.iter().any(known));
     // A fifth, rounded up.
     if sick.len() > (sick.len() + well.len()).div_ceil(5) {
-        return Err("too many nodes of its pool are sick");
+        return Err("too many nodes of its NodePool are unhealthy");
     }
     let own = node.claim.as_ref().and_then(|claim| claim.termination_grace_period);
     if let (Some(bound), Some(own)) = (repair.drain_bound, own)

@@ -121,7 +121,7 @@ pub(super) fn check_topology(
     }
     let placed: BTreeSet<usize> = places.iter().map(|place: &Place| place.pod).collect();
     leaving.retain(|pod| !placed.contains(pod));
-    let all = World { snapshot, machines, places, leaving };
+    let all = Placements { snapshot, machines, places, leaving };
     for (place, key) in all.lonely() {
         found.insert(all.violation(place, &format!("pod affinity over {key}")));
     }
@@ -141,7 +141,7 @@ pub(super) fn check_topology(
     }
 }
 
-struct World<'a> {
+struct Placements<'a> {
     snapshot: &'a Snapshot,
     machines: Vec<Machine<'a>>,
     places: Vec<Place>,
@@ -165,7 +165,7 @@ struct Arrivals<'w> {
     left: Vec<(&'w Place, Vec<&'w PodAffinityTerm>)>,
 }
 
-impl World<'_> {
+impl Placements<'_> {
     fn violation(&self, place: &Place, rule: &str) -> Violation {
         let rule = format!("{rule} on {}", self.machines[place.machine].name);
         Violation::Topology { pod: reference(self.snapshot, place.pod), rule }

@@ -189,9 +189,10 @@ pub(super) fn by_savings<'n>(nodes: impl Iterator<Item = &'n Node>) -> Vec<&'n N
 /// nodes that have least to gain from going, so that what is left over gathers where most can be
 /// saved. Machines that will be replaced for drift come late, those that are still starting last.
 pub(super) fn receivers(problem: &Problem<'_>, nodes: &[Node]) -> Vec<usize> {
-    let mut ratio = vec![-1.0; problem.tables.snapshot.nodes.len()];
+    // `None`, which stays, comes first.
+    let mut ratio: Vec<Option<f64>> = vec![None; problem.tables.snapshot.nodes.len()];
     for node in nodes {
-        ratio[node.index] = node.savings_ratio();
+        ratio[node.index] = Some(node.savings_ratio());
     }
     let rank = |machine: usize| {
         let node = &problem.tables.snapshot.nodes[machine];
@@ -200,7 +201,11 @@ pub(super) fn receivers(problem: &Problem<'_>, nodes: &[Node]) -> Vec<usize> {
     };
     let mut order = problem.tables.machines.order.clone();
     order.sort_by(|&a, &b| {
-        rank(a).cmp(&rank(b)).then(ratio[a].total_cmp(&ratio[b])).then(a.cmp(&b))
+        let by_ratio = match (ratio[a], ratio[b]) {
+            (Some(a), Some(b)) => a.total_cmp(&b),
+            (a, b) => a.is_some().cmp(&b.is_some()),
+        };
+        rank(a).cmp(&rank(b)).then(by_ratio).then(a.cmp(&b))
     });
     order
 }

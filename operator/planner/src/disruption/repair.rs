@@ -15,7 +15,6 @@ use super::terminate_first;
 use crate::Cancel;
 use crate::plan::{Command, Method, Repair, Resume, StayReason};
 use crate::repair::{Breaker, Policies, Verdict, drain_bound};
-use crate::resources::MicroUsd;
 use crate::snapshot::{DisruptionReason, RepairAction, Snapshot};
 
 /// A node that is tolerated no longer, and may go.
@@ -84,7 +83,7 @@ pub(super) fn permitted(pass: &Pass<'_, '_>, node: &Node) -> Result<(), StayReas
     let snapshot = pass.problem.tables.snapshot;
     let policies = Policies::new(&snapshot.repair_policies);
     let Some(verdict) = policies.judge(&snapshot.nodes[node.index], pass.now) else {
-        return Err(StayReason::Changed("it is not sick any more".to_owned()));
+        return Err(StayReason::Changed("it is no longer unhealthy".to_owned()));
     };
     let breaker = Breaker::new(snapshot, |node| policies.is_sick(node));
     may_be_treated(pass, &breaker, node, &verdict)
@@ -164,18 +163,8 @@ fn treat(
 /// The machine stays: its pods come back to it, so nothing is looked for.
 fn reboot(pass: &mut Pass<'_, '_>, node: &Node) {
     let candidates = vec![pass.candidate(node)];
-    pass.commands.push(Arc::new(Command {
-        reason: DisruptionReason::Unhealthy,
-        method: Method::Repair,
-        candidates,
-        replacements: Vec::new(),
-        nominations: Vec::new(),
-        devices: Vec::new(),
-        savings: MicroUsd(0),
-        scores: Vec::new(),
-        terminate_first: None,
-        repair: None,
-    }));
+    let reboot = Command::new(DisruptionReason::Unhealthy, Method::Repair, candidates);
+    pass.commands.push(Arc::new(reboot));
     pass.solver.close(node.index);
     pass.budgets.take(node);
     pass.touch(node);

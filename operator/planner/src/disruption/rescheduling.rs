@@ -9,6 +9,7 @@ use crate::launch::{LaunchFilter, launch_of, pod_ref};
 use crate::pack::{Strategy, pack};
 use crate::plan::{Launch, LaunchReason, StayReason};
 use crate::snapshot::{DisruptionReason, NodePhase};
+use crate::solver::PlacedPod;
 
 /// Where the pods of candidates go.
 #[derive(Debug)]
@@ -177,9 +178,11 @@ impl Pass<'_, '_> {
         }
         let waits = self.solver.placed[from..]
             .iter()
-            .find(|&&(_, machine)| snapshot.nodes[machine].phase != NodePhase::Initialized);
+            .find(|it| snapshot.nodes[it.machine].phase != NodePhase::Initialized);
         match waits {
-            Some(&(pod, _)) => Err(StayReason::WaitsForMachine(pod_ref(&snapshot.pods[pod]))),
+            Some(&PlacedPod { pod, .. }) => {
+                Err(StayReason::WaitsForMachine(pod_ref(&snapshot.pods[pod])))
+            }
             None => Ok(()),
         }
     }

@@ -13,7 +13,7 @@ use crate::launch::pod_ref;
 use crate::plan::{Candidate, Command, Method, StayReason};
 use crate::policy::Policy;
 use crate::snapshot::Snapshot;
-use crate::solver::{OnMachine, Wanted, room_for};
+use crate::solver::{OnMachine, PlacedPod, Wanted, room_for};
 
 /// Checks a command against a later snapshot: its nodes are still there and may go, the budgets
 /// allow it, no pod has come that would have to move too, and the pods still find the places that
@@ -210,7 +210,7 @@ fn places_are_free(
 ) -> Result<(), StayReason> {
     let problem = pass.problem;
     let snapshot = problem.tables.snapshot;
-    let mut waiting: Vec<(usize, usize)> = Vec::new();
+    let mut waiting: Vec<PlacedPod> = Vec::new();
     for nomination in &command.nominations {
         let moves = |&pod: &usize| pod_ref(&snapshot.pods[pod]) == nomination.pod;
         // A pod that has gone needs no place.
@@ -221,13 +221,13 @@ fn places_are_free(
             .nodes
             .binary_search_by(|node| node.key.as_str().cmp(&nomination.node))
             .map_err(|_| StayReason::PodsDontFit(nomination.pod.clone()))?;
-        waiting.push((pod, machine));
+        waiting.push(PlacedPod { pod, machine });
     }
     while !waiting.is_empty() {
         let before = waiting.len();
-        waiting.retain(|&(pod, machine)| !settle(pass, pod, machine));
+        waiting.retain(|&PlacedPod { pod, machine }| !settle(pass, pod, machine));
         if waiting.len() == before {
-            return Err(StayReason::PodsDontFit(pod_ref(&snapshot.pods[waiting[0].0])));
+            return Err(StayReason::PodsDontFit(pod_ref(&snapshot.pods[waiting[0].pod])));
         }
     }
     Ok(())

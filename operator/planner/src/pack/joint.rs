@@ -23,7 +23,7 @@ use super::repack::charge_all;
 use super::{Repeats, commit};
 use crate::Cancel;
 use crate::demands::Demand;
-use crate::solver::{Claim, Solver};
+use crate::solver::{Claim, PlacedPod, Solver};
 use crate::topology::Counts;
 use model::{Machine, Model};
 use scope::Scope;
@@ -121,7 +121,7 @@ fn recount(solver: &mut Solver<'_, '_>, fresh: &Counts) {
     let shape_of = |pod: usize| problem.tables.snapshot.pods[pod].shape.0 as usize;
     solver.counts = fresh.clone();
     solver.counts.forget_claims();
-    for &(pod, machine) in &solver.placed {
+    for &PlacedPod { pod, machine } in &solver.placed {
         solver.counts.add_on_machine(&problem.topology(), shape_of(pod), machine, 1);
     }
     for (index, claim) in solver.claims.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! The consolidation policy Balanced.
 
 use super::disrupting::{commands, stay};
-use super::world::*;
+use super::fixtures::*;
 use crate::plan::{Score, StayReason};
 use crate::snapshot::{ConsolidationPolicy, DisruptionReason, NodePool};
 use crate::testing::Builder;

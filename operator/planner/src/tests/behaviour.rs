@@ -12,7 +12,7 @@ mod topology;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use super::world::*;
+use super::fixtures::*;
 use crate::plan::Exclusion;
 use crate::policy::{MinValuesPolicy, Policy, PreferencePolicy};
 use crate::snapshot::{

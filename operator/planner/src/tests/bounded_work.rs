@@ -1,7 +1,7 @@
 //! What hundreds of pods that differ must not make the planner do, which no plan tells.
 
 use super::behaviour::{HOSTNAME, app, spread};
-use super::world::*;
+use super::fixtures::*;
 use crate::compile::Problem;
 use crate::demands::demands;
 use crate::pack::constrained::Placing;

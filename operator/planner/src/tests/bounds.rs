@@ -3,7 +3,7 @@
 use microlp::{ComparisonOp, OptimizationDirection, Problem, SolveOutcome, Variable};
 use proptest::prelude::*;
 
-use super::world::pool;
+use super::fixtures::pool;
 use crate::lower_bound;
 use crate::policy::Policy;
 use crate::snapshot::{

@@ -2,8 +2,8 @@
 
 use super::behaviour::{ZONE, app, near, spread};
 use super::disrupting::{commands, drifted, stay};
+use super::fixtures::*;
 use super::repairing::{fall_ill, policies};
-use super::world::*;
 use crate::check::{Violation, check};
 use crate::plan::{Exclusion, StayReason};
 use crate::snapshot::{DisruptionReason, Node, NodePool, PodShape, Snapshot};

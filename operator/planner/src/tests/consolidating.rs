@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::behaviour::{HOSTNAME, ZONE, app, near, spread};
 use super::disrupting::{commands, stay};
-use super::world::*;
+use super::fixtures::*;
 use crate::plan::{Method, StayReason};
 use crate::policy::Policy;
 use crate::revalidate;

@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 
-use super::world::*;
+use super::fixtures::*;
 use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::snapshot::{CapacityType, ConsolidationPolicy, Snapshot};

@@ -1,7 +1,7 @@
 //! Plans where pods are not nominated: kube-scheduler deals them out as it likes.
 
 use super::behaviour::{HOSTNAME, app, near};
-use super::world::*;
+use super::fixtures::*;
 use crate::policy::Policy;
 use crate::provision;
 use crate::resources::MicroUsd;

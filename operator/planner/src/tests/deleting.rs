@@ -1,8 +1,8 @@
 //! Deletion costs of pods, by which ReplicaSets that shrink empty the nodes that would go next.
 
 use super::disrupting::drifted;
+use super::fixtures::*;
 use super::overlays::{on_types, scale};
-use super::world::*;
 use crate::policy::Policy;
 use crate::snapshot::{Budget, BudgetNodes, Eviction, Node, NodePool, Owner, Pod};
 use crate::testing::Builder;

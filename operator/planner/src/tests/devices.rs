@@ -9,7 +9,7 @@ mod published;
 mod requests;
 mod spoiled;
 
-use super::world::*;
+use super::fixtures::*;
 use crate::plan::Exclusion;
 use crate::snapshot::{
     AllocatedDevice, AttributeValue, Claim, ClaimAllocation, ClaimSpec, Device, DeviceAsk,

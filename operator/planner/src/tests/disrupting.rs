@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::behaviour::{HOSTNAME, app, near};
-use super::world::*;
+use super::fixtures::*;
 use crate::plan::{Method, StayReason};
 use crate::policy::Policy;
 use crate::snapshot::{

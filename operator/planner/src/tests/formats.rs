@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::world::*;
+use super::fixtures::*;
 use crate::plan::{Exclusion, Plan};
 use crate::policy::{Policy, PolicyError};
 use crate::resources::MicroUsd;
@@ -138,7 +138,7 @@ fn what_excludes_a_pod_names_the_closest_type() {
     let mut pinned = shape(500, GI);
     pinned.node_selector.insert(super::behaviour::ZONE.to_owned(), "zone-b".to_owned());
     let world = crate::testing::Builder::new(catalog(kinds)).pool(on_demand("default"));
-    let plan = super::world::plan(&world.pending("web", pinned).build());
+    let plan = super::fixtures::plan(&world.pending("web", pinned).build());
     assert_eq!(
         *only_reason(&plan),
         Exclusion::NoOffering {

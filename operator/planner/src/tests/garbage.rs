@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::world::*;
+use super::fixtures::*;
 use crate::policy::Policy;
 use crate::snapshot::Snapshot;
 use crate::{check, disrupt, provision, replicas};

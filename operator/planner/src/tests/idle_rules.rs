@@ -1,7 +1,7 @@
 //! Rules that cannot bind.
 
 use super::behaviour::{HOSTNAME, ZONE, app, near, spread};
-use super::world::*;
+use super::fixtures::*;
 use crate::plan::Plan;
 use crate::snapshot::PodShape;
 use crate::testing::Builder;

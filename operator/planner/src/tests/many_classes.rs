@@ -1,7 +1,7 @@
 //! Pods of which each requires something else of its machine.
 
 use super::behaviour::{ZONE, app, spread};
-use super::world::*;
+use super::fixtures::*;
 use proptest::prelude::*;
 
 use crate::compile::Problem;

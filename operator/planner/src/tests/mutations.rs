@@ -1,7 +1,7 @@
 //! The checker itself: every way to spoil a good plan is found.
 
 use super::behaviour::{HOSTNAME, ZONE, app, near, spread};
-use super::world::*;
+use super::fixtures::*;
 use crate::check::{Violation, check};
 use crate::plan::{Launch, Nomination, Plan, PodRef};
 use crate::snapshot::{Operator, Snapshot};

@@ -3,7 +3,7 @@
 
 use super::behaviour::{ZONE, app, near, spread};
 use super::disrupting::drifted;
-use super::world::*;
+use super::fixtures::*;
 use crate::plan::{Exclusion, Plan};
 use crate::snapshot::{Budget, BudgetNodes, Node, NodePool, Operator, PodShape, Snapshot};
 use crate::testing::apply;

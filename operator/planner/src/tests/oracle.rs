@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 use proptest::prelude::*;
 
 use super::behaviour::{HOSTNAME, ZONE};
-use super::world::*;
+use super::fixtures::*;
 use crate::plan::{Nomination, PLAN_VERSION, Plan};
 use crate::policy::Policy;
 use crate::snapshot::{

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::world::*;
+use super::fixtures::*;
 use crate::overlays::conflicts;
 use crate::snapshot::{NodeOverlay, Operator, PriceChange};
 use crate::testing::usd;
@@ -69,7 +69,7 @@ fn an_overlay_is_about_pools_and_offerings_too() {
     assert_eq!(plan.launches[0].instance_types[0], "m.large");
     // The other pool is untouched.
     snapshot.node_pools.retain(|pool| pool.name == "one");
-    let plan = super::world::plan(&snapshot);
+    let plan = super::fixtures::plan(&snapshot);
     assert_eq!(plan.launches[0].instance_types[0], "c.large");
     assert!(!plan.launches[0].annotations.contains_key(PRICE_APPLIED));
 }

@@ -4,7 +4,7 @@
 //! ways to share machines there. It knows nothing of how plans are made.
 
 use super::behaviour::{HOSTNAME, ZONE, app, near, spread};
-use super::world::*;
+use super::fixtures::*;
 use crate::policy::Policy;
 use crate::provision;
 use crate::resources::MicroUsd;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::world::*;
+use super::fixtures::*;
 use crate::policy::Policy;
 use crate::snapshot::{Placement, Snapshot};
 use crate::testing::apply;

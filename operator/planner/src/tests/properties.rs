@@ -10,7 +10,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use proptest::prelude::*;
 
-use super::world::*;
+use super::fixtures::*;
 use crate::plan::{Exclusion, Launch, LaunchReason, Method, Nomination, PLAN_VERSION, WaitingPod};
 use crate::policy::Policy;
 use crate::resources::{MicroUsd, Resources};

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::behaviour::{HOSTNAME, ZONE, app, near, spread};
-use super::world::*;
+use super::fixtures::*;
 use crate::compile::Problem;
 use crate::demands::demands;
 use crate::pack::{Strategy as Way, pack, relocate};

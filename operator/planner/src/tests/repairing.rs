@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::disrupting::{commands, drifted, stay};
-use super::world::*;
+use super::fixtures::*;
 use crate::check::Violation;
 use crate::plan::{LaunchReason, Method, Resume, StayReason};
 use crate::policy::Policy;

@@ -1,7 +1,7 @@
 //! Reserved capacity: counted down within a plan.
 
 use super::behaviour::{ZONE, app, near, spread};
-use super::world::*;
+use super::fixtures::*;
 use crate::check::{Violation, check};
 use crate::plan::Exclusion;
 use crate::snapshot::{

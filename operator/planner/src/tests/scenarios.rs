@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::world::now;
+use super::fixtures::now;
 use crate::{Plan, Policy, Snapshot, check, disrupt, provision};
 
 /// The parts of a plan that a reader wants to see, one per line.

@@ -4,7 +4,7 @@
 //! `docs/src/design/behaviours.md` says which test holds which of them.
 
 use super::behaviour::{HOSTNAME, ZONE, app, near, spread};
-use super::world::*;
+use super::fixtures::*;
 use crate::plan::Exclusion;
 use crate::policy::{MinValuesPolicy, Policy};
 use crate::snapshot::{Eviction, Operator, Placement, Requirement};

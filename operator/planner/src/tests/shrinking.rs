@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::world::*;
+use super::fixtures::*;
 use crate::plan::StayReason;
 use crate::policy::Policy;
 use crate::snapshot::{Catalog, NodeId, Operator, Placement, Pod, PodShape, Snapshot};

@@ -1,7 +1,7 @@
 //! Static NodePools: what is missing, what there is too much of.
 
 use super::disrupting::{commands, drifted, stay};
-use super::world::*;
+use super::fixtures::*;
 use crate::plan::{Plan, StayReason};
 use crate::policy::Policy;
 use crate::snapshot::DisruptionReason;

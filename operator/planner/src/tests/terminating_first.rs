@@ -4,8 +4,8 @@
 use jiff::Timestamp;
 
 use super::disrupting::{commands, stay};
+use super::fixtures::*;
 use super::reserved::{CAPACITY_TYPE, ID, pool_of, with_reservations};
-use super::world::*;
 use crate::check::{Violation, check};
 use crate::plan::{Plan, Shortage, StayReason};
 use crate::policy::Policy;

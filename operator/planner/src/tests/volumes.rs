@@ -1,7 +1,7 @@
 //! Volumes: where they are, and how many a machine can attach.
 
 use super::behaviour::{ZONE, app, spread};
-use super::world::*;
+use super::fixtures::*;
 use crate::check::{Violation, check};
 use crate::plan::{Exclusion, Nomination};
 use crate::snapshot::{InstanceType, NodePhase, Operator, PodShape, SharedVolume};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::behaviour::{ZONE, app, near, spread};
-use super::world::*;
+use super::fixtures::*;
 use crate::plan::{ANY_ZONE, NO_ZONE};
 use crate::snapshot::{Operator, PodShape, Snapshot};
 

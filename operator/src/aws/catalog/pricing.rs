@@ -57,9 +57,9 @@ impl PriceTable {
 }
 
 impl Prices {
-    /// A look at the prices. The closure must be short: writers wait for it.
-    pub(crate) fn with<T>(&self, look: impl FnOnce(&PriceTable) -> T) -> T {
-        look(&self.table.read())
+    /// Reads the prices. The closure must be short: writers wait for it.
+    pub(crate) fn with<T>(&self, read: impl FnOnce(&PriceTable) -> T) -> T {
+        read(&self.table.read())
     }
 
     /// Waits until there are prices, for a minute at most. Soon after the start there are some in

@@ -41,15 +41,15 @@ fn who_asks_after_the_last_revision_misses_no_result_and_hears_nothing_twice() {
     let first = ring.answer(&after(0));
     assert_eq!(told(&first), [(1, State::Pending), (2, State::Pending)]);
     assert_eq!(ring.answer(&after(first.revision)).decisions, []);
-    ring.launch("a", State::Launched, "m7i.large".to_owned(), at(3));
+    ring.note_launch("a", State::Launched, "m7i.large".to_owned(), at(3));
     // The same again is no change.
-    ring.launch("a", State::Launched, "m7i.large".to_owned(), at(4));
+    ring.note_launch("a", State::Launched, "m7i.large".to_owned(), at(4));
     let second = ring.answer(&after(first.revision));
     assert_eq!(told(&second), [(1, State::Launched)]);
     assert_eq!(second.decisions[0].result, outcome(State::Launched, 3, 2.0, "m7i.large"));
-    ring.launch("a", State::Done, String::new(), at(9));
+    ring.note_launch("a", State::Done, String::new(), at(9));
     // What has ended is not changed any more.
-    ring.launch("a", State::Failed, String::new(), at(10));
+    ring.note_launch("a", State::Failed, String::new(), at(10));
     assert_eq!(told(&ring.answer(&after(second.revision))), [(1, State::Done)]);
 }
 
@@ -86,9 +86,9 @@ fn the_oldest_decisions_give_way() {
     assert_eq!(answer.decisions[0].seq, 151);
     // Nothing is kept for those that are gone, and they can't be changed.
     assert_eq!(ring.launching.len(), 100);
-    ring.launch("claim-0", State::Done, String::new(), at(300));
+    ring.note_launch("claim-0", State::Done, String::new(), at(300));
     assert_eq!(ring.revision(), 250);
-    ring.launch("claim-249", State::Done, String::new(), at(300));
+    ring.note_launch("claim-249", State::Done, String::new(), at(300));
     assert_eq!(ring.revision(), 251);
 }
 

@@ -5,8 +5,7 @@ use serde_json::{Value, json};
 use tenon_crds::conditions::nodeclaim::DISRUPTION_REASON;
 use tenon_crds::labels;
 use tenon_crds::labels::LabelRules;
-use tenon_planner::plan::Repair;
-use tenon_planner::resources::MicroUsd;
+use tenon_planner::plan::{Method, Repair};
 use tenon_planner::snapshot::{DisruptionReason, RepairAction};
 use tokio_util::sync::CancellationToken;
 
@@ -18,23 +17,8 @@ use crate::testing::{ApiServer, KINDS, operator, refused};
 
 #[test]
 fn a_node_that_is_to_be_rebooted_is_not_deleted_instead() {
-    let candidate = Candidate {
-        node: "node-a".to_owned(),
-        claim: "a".to_owned(),
-        node_pool: "default".to_owned(),
-        pods: Vec::new(),
-        price: None,
-    };
+    let candidates = vec![candidate("node-a", "a")];
     let repair = |action| Command {
-        reason: DisruptionReason::Unhealthy,
-        method: tenon_planner::plan::Method::Repair,
-        candidates: vec![candidate.clone()],
-        replacements: Vec::new(),
-        nominations: Vec::new(),
-        devices: Vec::new(),
-        savings: MicroUsd(0),
-        scores: Vec::new(),
-        terminate_first: None,
         repair: Some(Repair {
             condition: "Ready".to_owned(),
             status: "False".to_owned(),
@@ -45,6 +29,7 @@ fn a_node_that_is_to_be_rebooted_is_not_deleted_instead() {
             eligible_at: Timestamp::UNIX_EPOCH,
             drain_bound: None,
         }),
+        ..Command::new(DisruptionReason::Unhealthy, Method::Repair, candidates.clone())
     };
     assert!(refuse_reboot(&repair(RepairAction::ReplaceNode)).is_ok());
     let error = refuse_reboot(&repair(RepairAction::RebootNode)).unwrap_err();
@@ -101,23 +86,17 @@ fn world(
 
 /// A command that deletes the node of [`world`].
 fn deletion() -> Command {
-    Command {
-        reason: DisruptionReason::Empty,
-        method: tenon_planner::plan::Method::Emptiness,
-        candidates: vec![Candidate {
-            node: "n".to_owned(),
-            claim: "a".to_owned(),
-            node_pool: "default".to_owned(),
-            pods: Vec::new(),
-            price: None,
-        }],
-        replacements: Vec::new(),
-        nominations: Vec::new(),
-        devices: Vec::new(),
-        savings: MicroUsd(0),
-        scores: Vec::new(),
-        terminate_first: None,
-        repair: None,
+    Command::new(DisruptionReason::Empty, Method::Emptiness, vec![candidate("n", "a")])
+}
+
+/// A node without pods.
+fn candidate(node: &str, claim: &str) -> Candidate {
+    Candidate {
+        node: node.to_owned(),
+        claim: claim.to_owned(),
+        node_pool: "default".to_owned(),
+        pods: Vec::new(),
+        price: None,
     }
 }
 

@@ -63,12 +63,12 @@ fn pod(name: &str, phase: &str) -> Value {
 
 /// What the API server has: pods on the node, and NodeClaims.
 #[derive(Clone, Default)]
-struct World {
+struct Objects {
     pods: Arc<Mutex<Vec<Value>>>,
     claims: Arc<Mutex<Vec<Value>>>,
 }
 
-impl World {
+impl Objects {
     fn answer(&self, request: &Request) -> (u16, Value) {
         let list = |kind: &str, items: &Mutex<Vec<Value>>| {
             let items = items.lock().clone();
@@ -94,10 +94,10 @@ impl World {
 
 /// An operator whose state knows these objects, and no pod.
 fn cold(
-    world: &World,
+    objects: &Objects,
     known: impl IntoIterator<Item = Object>,
 ) -> (ApiServer, Arc<Operator<Kwok>>) {
-    let answering = world.clone();
+    let answering = objects.clone();
     let server = ApiServer::answering(move |request| answering.answer(request));
     let mut cluster = Cluster::new(crate::testing::KINDS, LabelRules::core());
     for object in known {
@@ -124,25 +124,25 @@ const RELEASED: &str = "PATCH /api/v1/nodes/n";
 
 #[tokio::test]
 async fn a_node_is_not_drained_while_the_api_server_has_pods_that_the_watch_has_not_shown() {
-    let world = World::default();
-    *world.pods.lock() = vec![pod("late", "Running"), pod("ended", "Succeeded")];
-    let (server, operator) = cold(&world, [node(), claim()]);
+    let objects = Objects::default();
+    *objects.pods.lock() = vec![pod("late", "Running"), pod("ended", "Succeeded")];
+    let (server, operator) = cold(&objects, [node(), claim()]);
     let action = reconcile(&operator, &Evictions::new(), "n").await.unwrap();
     assert_eq!(action, Action::After(CONFIRM));
     assert!(!asked(&server, TERMINATED) && !asked(&server, RELEASED));
-    world.pods.lock().remove(0);
+    objects.pods.lock().remove(0);
     reconcile(&operator, &Evictions::new(), "n").await.unwrap();
     assert!(asked(&server, TERMINATED) && asked(&server, RELEASED));
 }
 
 #[tokio::test]
 async fn a_node_without_a_nodeclaim_keeps_its_finalizer_while_the_api_server_has_pods_on_it() {
-    let world = World::default();
-    *world.pods.lock() = vec![pod("late", "Running")];
-    let (server, operator) = cold(&world, [node()]);
+    let objects = Objects::default();
+    *objects.pods.lock() = vec![pod("late", "Running")];
+    let (server, operator) = cold(&objects, [node()]);
     reconcile(&operator, &Evictions::new(), "n").await.unwrap();
     assert!(!asked(&server, RELEASED));
-    world.pods.lock().clear();
+    objects.pods.lock().clear();
     reconcile(&operator, &Evictions::new(), "n").await.unwrap();
     assert!(asked(&server, RELEASED));
 }
@@ -150,16 +150,16 @@ async fn a_node_without_a_nodeclaim_keeps_its_finalizer_while_the_api_server_has
 #[tokio::test]
 async fn a_node_keeps_its_finalizer_while_the_api_server_has_its_nodeclaim_even_one_that_does_not_parse()
  {
-    let world = World::default();
+    let objects = Objects::default();
     let mut broken = draining();
     broken["spec"] = json!("unknown");
     for stored in [draining(), broken] {
-        *world.claims.lock() = vec![stored];
-        let (server, operator) = cold(&world, [node()]);
+        *objects.claims.lock() = vec![stored];
+        let (server, operator) = cold(&objects, [node()]);
         let action = reconcile(&operator, &Evictions::new(), "n").await.unwrap();
         assert_eq!(action, Action::After(CONFIRM));
         assert!(!asked(&server, RELEASED));
-        world.claims.lock().clear();
+        objects.claims.lock().clear();
         reconcile(&operator, &Evictions::new(), "n").await.unwrap();
         assert!(asked(&server, RELEASED));
     }
@@ -167,9 +167,9 @@ async fn a_node_keeps_its_finalizer_while_the_api_server_has_its_nodeclaim_even_
 
 #[tokio::test]
 async fn pods_are_asked_to_go_before_the_api_server_is_asked_whether_they_are_gone() {
-    let world = World::default();
+    let objects = Objects::default();
     let wire = serde_json::from_value(pod("app", "Running")).unwrap();
-    let (server, operator) = cold(&world, [node(), claim(), Object::Pod(Box::new(wire))]);
+    let (server, operator) = cold(&objects, [node(), claim(), Object::Pod(Box::new(wire))]);
     let action = reconcile(&operator, &Evictions::new(), "n").await.unwrap();
     assert_eq!(action, Action::After(DRAIN_POLL));
     assert!(!asked(&server, "GET /api/v1/pods"), "one look a drain, at its end");

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ScopedResourceSelectorRequirement;
+use tenon_crds::requirement::Operator;
 use tenon_planner::resources::Resources;
 use tenon_planner::snapshot::PodShape;
 
@@ -75,16 +76,9 @@ fn is_in_scope(scope: &ScopedResourceSelectorRequirement, pods: Pods<'_>) -> boo
         "BestEffort" => asks_nothing,
         "NotBestEffort" => !asks_nothing,
         "PriorityClass" => {
-            let listed = pods.priority_class.is_some_and(|class| {
-                scope.values.iter().flatten().any(|value| value.as_str() == class)
-            });
-            match scope.operator.as_str() {
-                "In" => listed,
-                "NotIn" => !listed,
-                "Exists" => pods.priority_class.is_some(),
-                "DoesNotExist" => pods.priority_class.is_none(),
-                _ => false,
-            }
+            let values = scope.values.as_deref().unwrap_or_default();
+            Operator::of_node_selector(&scope.operator)
+                .is_some_and(|operator| operator.admits(values, pods.priority_class))
         }
         "CrossNamespacePodAffinity" => pods
             .shape

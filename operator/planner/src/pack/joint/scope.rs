@@ -48,7 +48,7 @@ impl Scope {
             return None;
         }
         let shape_of = |pod: usize| shape_of(problem, pod);
-        let placed: BTreeSet<usize> = solver.placed.iter().map(|&(pod, _)| shape_of(pod)).collect();
+        let placed: BTreeSet<usize> = solver.placed.iter().map(|it| shape_of(it.pod)).collect();
         let mut planned: BTreeMap<usize, usize> = BTreeMap::new();
         let mut own: BTreeSet<usize> = BTreeSet::new();
         for (claim, &is_own) in solver.claims.iter().zip(&of_template) {

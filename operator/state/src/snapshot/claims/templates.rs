@@ -24,10 +24,11 @@ pub(super) fn learn(
 ) {
     let mut of_node: BTreeMap<&str, Vec<DeviceTemplate>> = BTreeMap::new();
     for pool in published.iter().filter(|pool| pool.state == PoolState::Complete) {
-        let nodes: Vec<&str> = pool.slices.iter().map(|slice| node_of(&slice.reach)).collect();
-        let [node, rest @ ..] = nodes.as_slice() else { continue };
+        let nodes: Vec<Option<&str>> =
+            pool.slices.iter().map(|slice| node_of(&slice.reach)).collect();
         // A pool of the network, or of several nodes, is not a machine's own.
-        if node.is_empty() || rest.iter().any(|other| other != node) {
+        let [Some(node), rest @ ..] = nodes.as_slice() else { continue };
+        if rest.iter().any(|other| *other != Some(*node)) {
             continue;
         }
         let templates = of_node.entry(*node).or_default();
@@ -61,10 +62,10 @@ pub(super) fn learn(
     }
 }
 
-/// The node that alone reaches a slice; empty for others.
-fn node_of(reach: &Reach) -> &str {
+/// The node that alone reaches a slice.
+fn node_of(reach: &Reach) -> Option<&str> {
     match reach {
-        Reach::Node(name) => name,
-        Reach::Everywhere | Reach::Nodes(_) => "",
+        Reach::Node(name) => Some(name),
+        Reach::Everywhere | Reach::Nodes(_) => None,
     }
 }

@@ -11,10 +11,10 @@ use jiff::Timestamp;
 const GPU: &str = "gpu.example.com";
 
 /// A cluster that plans for claims.
-struct World(Cluster);
+struct Fixture(Cluster);
 
 #[expect(clippy::needless_pass_by_value, reason = "JSON is written where it is used")]
-impl World {
+impl Fixture {
     fn new() -> Self {
         let mut cluster = Cluster::new(&[node_class::KWOK], LabelRules::core());
         cluster.plan_for_claims();
@@ -106,7 +106,7 @@ fn while_claims_are_ignored_there_are_no_devices() {
 
 #[test]
 fn devices_of_which_selectors_say_the_same_are_of_one_kind() {
-    let world = World::new()
+    let fixture = Fixture::new()
         .class("any", &[])
         .class(
             "a100",
@@ -119,7 +119,7 @@ fn devices_of_which_selectors_say_the_same_are_of_one_kind() {
         .slice("b", json!({}), json!([model("3", "a100")]))
         .claim("any", one("any"), json!({}))
         .claim("fast", one("a100"), json!({}));
-    let devices = world.devices();
+    let devices = fixture.devices();
     assert_eq!(devices.kinds.len(), 2);
     let kinds = |pool: usize| -> Vec<u32> {
         devices.pools[pool].slices[0].devices.iter().map(|device| device.kind).collect()
@@ -134,11 +134,11 @@ fn devices_of_which_selectors_say_the_same_are_of_one_kind() {
 
 #[test]
 fn a_selector_that_reads_what_differs_tells_devices_apart() {
-    let world = World::new()
+    let fixture = Fixture::new()
         .class("second", &["device.attributes['gpu.example.com'].uuid == '1'"])
         .slice("a", json!({}), json!([model("0", "t4"), model("1", "t4"), model("2", "t4")]))
         .claim("claim", one("second"), json!({}));
-    let devices = world.devices();
+    let devices = fixture.devices();
     let kinds: Vec<_> = devices.pools[0].slices[0].devices.iter().map(|it| it.kind).collect();
     assert_eq!(kinds, [0, 1, 0]);
     assert_eq!(devices.specs[0].requests[0].alternatives[0].kinds, [1]);
@@ -157,11 +157,11 @@ fn requests_are_taken_as_they_are_written() {
             {"matchAttribute": "gpu.example.com/model", "requests": ["all", "first/two"]},
             {"distinctAttribute": "gpu.example.com/uuid"}],
     });
-    let world = World::new()
+    let fixture = Fixture::new()
         .class("any", &[])
         .slice("a", json!({}), json!([model("0", "t4")]))
         .claim("claim", devices, json!({}));
-    let devices = world.devices();
+    let devices = fixture.devices();
     let spec = &devices.specs[0];
     let all = &spec.requests[0].alternatives[0];
     assert_eq!((all.count, all.admin, &all.name), (None, true, &None));
@@ -176,9 +176,10 @@ fn requests_are_taken_as_they_are_written() {
 
 #[test]
 fn what_can_not_be_judged_has_the_reason() {
-    let told = |world: World, class: &str| world.claim("claim", one(class), json!({})).problem();
-    assert_eq!(told(World::new(), "none"), "deviceclass \"none\" not found");
-    let broken = World::new().class("broken", &["device.driver ="]);
+    let told =
+        |fixture: Fixture, class: &str| fixture.claim("claim", one(class), json!({})).problem();
+    assert_eq!(told(Fixture::new(), "none"), "deviceclass \"none\" not found");
+    let broken = Fixture::new().class("broken", &["device.driver ="]);
     assert_eq!(
         told(broken, "broken"),
         "device selector \"device.driver =\": unexpected '=' at byte 14"
@@ -187,7 +188,7 @@ fn what_can_not_be_judged_has_the_reason() {
     let long = ["a", "b", "c", "d"]
         .iter()
         .fold("true".to_owned(), |body, variable| format!("[{list}].all({variable}, {body})"));
-    let long = World::new().class("long", &[long.as_str()]).slice(
+    let long = Fixture::new().class("long", &[long.as_str()]).slice(
         "a",
         json!({}),
         json!([model("0", "t4")]),
@@ -197,20 +198,20 @@ fn what_can_not_be_judged_has_the_reason() {
         "device selector of class long: the expression costs too much to evaluate"
     );
     let mode = json!({"requests": [{"name": "gpu", "exactly": {"deviceClassName": "any", "allocationMode": "Some"}}]});
-    let world = World::new().class("any", &[]).claim("claim", mode, json!({}));
-    assert_eq!(world.problem(), "allocation mode Some is not known");
+    let fixture = Fixture::new().class("any", &[]).claim("claim", mode, json!({}));
+    assert_eq!(fixture.problem(), "allocation mode Some is not known");
 }
 
 #[test]
 fn only_the_newest_generation_of_a_pool_counts() {
     let pool = |generation: i64, count: i64| json!({"pool": {"name": "a", "generation": generation, "resourceSliceCount": count}});
-    let state = |world: World| {
-        let devices = world.devices();
+    let state = |fixture: Fixture| {
+        let devices = fixture.devices();
         let pool = &devices.pools[0];
         let n: usize = pool.slices.iter().map(|slice| slice.devices.len()).sum();
         (pool.state.clone(), n)
     };
-    let old = || World::new().slice("a", pool(1, 1), json!([model("old", "t4")]));
+    let old = || Fixture::new().slice("a", pool(1, 1), json!([model("old", "t4")]));
     assert_eq!(
         state(old().slice("a", pool(2, 1), json!([model("0", "t4"), model("1", "t4")]))),
         (PoolState::Complete, 2)
@@ -231,7 +232,7 @@ fn slices_say_from_where_their_devices_are_reached() {
     let named = json!({"nodeSelectorTerms": [{"matchFields": [
         {"key": "metadata.name", "operator": "In", "values": ["n"]}]}]});
     let reach = |spec: Value, devices: Value| {
-        let devices = World::new().slice("a", spec, devices).devices();
+        let devices = Fixture::new().slice("a", spec, devices).devices();
         devices.pools[0].slices.iter().map(|slice| slice.reach.clone()).collect::<Vec<_>>()
     };
     let one = || json!([model("0", "t4")]);
@@ -258,7 +259,7 @@ fn shares_and_counters_are_counted_in_thousandths() {
     }]);
     let counters =
         json!({"sharedCounters": [{"name": "board", "counters": {"slices": {"value": "7"}}}]});
-    let devices = World::new().slice("a", counters, devices).devices();
+    let devices = Fixture::new().slice("a", counters, devices).devices();
     assert_eq!(devices.pools[0].counters["board"]["slices"], 7000);
     let kind = &devices.kinds[0];
     assert_eq!(kind.consumes, [("board".to_owned(), "slices".to_owned(), 2000)]);
@@ -275,16 +276,17 @@ fn tainted_devices_match_only_requests_that_tolerate_them() {
         {"name": "1", "taints": [{"key": "old", "effect": "None"}]}]);
     let asks = |tolerations: Value| json!({"requests": [{"name": "gpu", "exactly": {"deviceClassName": "any", "tolerations": tolerations}}]});
     let kinds = |tolerations: Value| {
-        let world = World::new().class("any", &[]).slice("a", json!({}), tainted.clone());
-        let devices = world.claim("claim", asks(tolerations), json!({})).devices();
+        let fixture = Fixture::new().class("any", &[]).slice("a", json!({}), tainted.clone());
+        let devices = fixture.claim("claim", asks(tolerations), json!({})).devices();
         devices.specs[0].requests[0].alternatives[0].kinds.len()
     };
     // When all match they are of one kind.
     assert_eq!(kinds(json!([])), 1);
     assert_eq!(kinds(json!([{"key": "broken", "operator": "Exists"}])), 1);
-    let world = World::new().class("any", &[]).slice("a", json!({}), tainted.clone());
-    let devices =
-        world.claim("claim", asks(json!([{"key": "broken", "value": "no"}])), json!({})).devices();
+    let fixture = Fixture::new().class("any", &[]).slice("a", json!({}), tainted.clone());
+    let devices = fixture
+        .claim("claim", asks(json!([{"key": "broken", "value": "no"}])), json!({}))
+        .devices();
     let matching = &devices.specs[0].requests[0].alternatives[0].kinds;
     let of_device = devices.pools[0].slices[0].devices[0].kind;
     assert!(!matching.contains(&of_device), "{devices:?}");
@@ -292,7 +294,7 @@ fn tainted_devices_match_only_requests_that_tolerate_them() {
 
 #[test]
 fn a_pod_has_the_claims_that_were_made_for_it() {
-    let world = World::new()
+    let fixture = Fixture::new()
         .class("any", &[])
         .with::<wire::ResourceClaimTemplate>(json!({
             "metadata": {"namespace": "default", "name": "gpus"}, "spec": {"spec": {"devices": one("any")}}}))
@@ -303,7 +305,7 @@ fn a_pod_has_the_claims_that_were_made_for_it() {
         .pod("none", json!([{"name": "gpu", "resourceClaimTemplateName": "gpus"}]), json!([{"name": "gpu"}]))
         .pod("lost", json!([{"name": "gpu", "resourceClaimName": "nowhere"}]), json!([]))
         .pod("plain", json!([]), json!([]));
-    let snapshot = world.snapshot();
+    let snapshot = fixture.snapshot();
     let devices = snapshot.devices.as_ref().unwrap();
     let of = |name: &str| {
         let pod = snapshot.pods.iter().find(|pod| *pod.name == *name).unwrap();
@@ -338,8 +340,8 @@ fn an_allocation_says_what_is_taken_and_from_where_it_is_reached() {
         },
         "reservedFor": [{"resource": "pods", "name": "p", "uid": "u1"}, {"apiGroup": "example.com", "resource": "jobs", "name": "j", "uid": "u2"}],
     });
-    let world = World::new().class("any", &[]).claim("claim", one("any"), status);
-    let devices = world.devices();
+    let fixture = Fixture::new().class("any", &[]).claim("claim", one("any"), status);
+    let devices = fixture.devices();
     let claim = &devices.claims[0];
     assert_eq!(
         (&claim.reserved_for[..], claim.reserved_for_others),
@@ -356,12 +358,12 @@ fn an_allocation_says_what_is_taken_and_from_where_it_is_reached() {
 
 #[test]
 fn pods_of_capacity_buffers_have_claims_as_real_ones_would() {
-    let world = |claims: Value| {
+    let fixture = |claims: Value| {
         let template = json!({"metadata": {"name": "unit", "namespace": "default"},
             "template": {"spec": {"containers": [], "resourceClaims": claims}}});
         let buffer = json!({"metadata": {"name": "spare", "namespace": "default", "uid": "4711"},
             "spec": {"podTemplateRef": {"name": "unit"}, "replicas": 2}});
-        World::new()
+        Fixture::new()
             .class("any", &[])
             .with::<wire::ResourceClaimTemplate>(json!({
                 "metadata": {"namespace": "default", "name": "gpus"}, "spec": {"spec": {"devices": one("any")}}}))
@@ -379,11 +381,11 @@ fn pods_of_capacity_buffers_have_claims_as_real_ones_would() {
     let each = json!([{"name": "gpu", "resourceClaimTemplateName": "gpus"},
         {"name": "card", "resourceClaimName": "both"}]);
     // A real pod has the name of the second one.
-    let snapshot = world(each).pod("capacity-buffer-spare-1", json!([]), json!([])).snapshot();
+    let snapshot = fixture(each).pod("capacity-buffer-spare-1", json!([]), json!([])).snapshot();
     let made = vec!["capacity-buffer-spare-0-gpu".to_owned(), "both".to_owned()];
     assert_eq!(of(&snapshot, "capacity-buffer-spare-0"), (made, 2, None));
     assert_eq!(of(&snapshot, "capacity-buffer-spare-1"), (vec![], 0, None));
-    let lost = world(json!([{"name": "gpu", "resourceClaimTemplateName": "nowhere"}])).snapshot();
+    let lost = fixture(json!([{"name": "gpu", "resourceClaimTemplateName": "nowhere"}])).snapshot();
     let (claims, _, problem) = of(&lost, "capacity-buffer-spare-1");
     assert_eq!(claims, [""; 0]);
     assert_eq!(problem.as_deref(), Some("resourceclaimtemplate \"nowhere\" not found"));
@@ -411,9 +413,10 @@ fn a_node_waits_for_complete_pools_of_the_drivers_that_it_was_launched_for() {
     let drivers = [("karpenter.sh/requested-dra-drivers".to_owned(), GPU.to_owned())];
     claim.metadata.annotations = Some(drivers.into());
     let pool = |generation: i64| json!({"pool": {"name": "a", "generation": generation, "resourceSliceCount": 2}});
-    let waits =
-        |world: &World, node: &str| world.0.unpublished_driver(&claim, node).map(str::to_owned);
-    let half = World::new().slice("a", pool(1), json!([model("0", "t4")]));
+    let waits = |fixture: &Fixture, node: &str| {
+        fixture.0.unpublished_driver(&claim, node).map(str::to_owned)
+    };
+    let half = Fixture::new().slice("a", pool(1), json!([model("0", "t4")]));
     assert_eq!(waits(&half, "a").as_deref(), Some(GPU));
     let whole = half.slice("a", pool(1), json!([model("1", "t4")]));
     assert_eq!((waits(&whole, "a"), waits(&whole, "b").as_deref()), (None, Some(GPU)));
@@ -443,7 +446,7 @@ fn types_have_the_devices_that_the_newest_machine_like_them_has() {
         "metadata": {"name": "default", "uid": "p"},
         "spec": {"template": {"spec": {"requirements": [], "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}}}},
     });
-    let world = World::new()
+    let fixture = Fixture::new()
         .with::<tenon_crds::NodePool>(pool)
         .with::<tenon_crds::NodeClaim>(claim("new", "2026-02-02T00:00:00Z"))
         .with::<tenon_crds::NodeClaim>(claim("old", "2026-01-01T00:00:00Z"))
@@ -451,7 +454,7 @@ fn types_have_the_devices_that_the_newest_machine_like_them_has() {
         .with::<wire::Node>(node("old"))
         .slice("old", json!({}), json!([model("0", "t4")]))
         .slice("new", json!({}), json!([model("0", "t4"), model("1", "t4")]));
-    let snapshot = world.snapshot();
+    let snapshot = fixture.snapshot();
     let types = &snapshot.catalogs[0].instance_types;
     let devices: Vec<_> = types.iter().map(|kind| (&kind.name[..], kind.devices.len())).collect();
     assert_eq!(devices, [("large", 1), ("small", 0)]);

@@ -1,4 +1,4 @@
-//! Worlds to measure on: catalogs, clusters and batches of pods, the same in every run.
+//! What is measured on: catalogs, clusters and batches of pods, the same in every run.
 
 #![allow(
     dead_code,
@@ -8,33 +8,23 @@
 )]
 
 use tenon_planner::snapshot::{
-    CapacityType, Catalog, ConsolidationPolicy, DisruptionPolicy, InstanceType, NodeClassRef,
-    NodePool, Offering, Operator, Placement, PodShape, Requirement, Template,
+    CapacityType, Catalog, InstanceType, NodeClassRef, NodePool, Offering, Operator, Placement,
+    PodShape, Requirement,
 };
 use tenon_planner::testing::mixes::{Draw, HOSTNAME, ZONE, fake_types, shape, spread, term};
-use tenon_planner::testing::{Builder, apply, instance_type, usd};
+use tenon_planner::testing::{Builder, apply, instance_type, node_pool, usd};
 use tenon_planner::{Plan, Policy, Snapshot, provision};
 
 /// Name, architecture, cores, memory in MiB and price of Linux instance types of one region.
-const AWS_TYPES: &str = include_str!("worlds/aws-types.csv");
+const AWS_TYPES: &str = include_str!("fixtures/aws-types.csv");
 
 /// A pool without requirements.
 pub fn pool() -> NodePool {
-    NodePool {
-        name: "default".to_owned(),
-        uid: "uid".to_owned(),
-        not_ready: None,
-        weight: 0,
-        replicas: None,
-        catalog: None,
-        template: Template::default(),
-        limits: [("cpu".to_owned(), 10_000_000_000), ("memory".to_owned(), i64::MAX)].into(),
-        disruption: DisruptionPolicy {
-            consolidation_policy: ConsolidationPolicy::WhenEmptyOrUnderutilized,
-            consolidate_after: None,
-            budgets: Vec::new(),
-        },
-    }
+    let mut pool = node_pool("default");
+    pool.limits = [("cpu".to_owned(), 10_000_000_000), ("memory".to_owned(), i64::MAX)].into();
+    pool.disruption.consolidate_after = None;
+    pool.disruption.budgets.clear();
+    pool
 }
 
 /// An empty cluster with one pool that may launch all types.
@@ -177,11 +167,11 @@ pub fn log_normal(world: Builder, n: usize, shapes: usize) -> Snapshot {
 
 /// The same services, each spread over the zones; of every third one no two pods share a host.
 pub fn constrained_services(world: Builder, n: usize) -> Snapshot {
-    ruled(world, n, 150)
+    with_services(world, n, 150)
 }
 
 /// The same with another number of services.
-pub fn ruled(world: Builder, n: usize, services: usize) -> Snapshot {
+pub fn with_services(world: Builder, n: usize, services: usize) -> Snapshot {
     let mut shapes = service_shapes(services);
     for (number, shape) in shapes.iter_mut().enumerate() {
         let name = format!("service-{number:03}");

@@ -1,17 +1,14 @@
-//! A small world for tests: types, pools, pods, nodes.
-
-use std::collections::BTreeMap;
+//! What tests share: types, pools, pods, nodes.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 
 use crate::resources::Resources;
 use crate::snapshot::{
-    Budget, BudgetNodes, CapacityType, Catalog, ClaimState, ConsolidationPolicy, DisruptionPolicy,
-    InstanceType, Node, NodeClassRef, NodePhase, NodePool, Offering, Operator, PodShape,
-    Requirement, Snapshot, Template,
+    CapacityType, Catalog, ClaimState, InstanceType, Node, NodeClassRef, NodePhase, NodePool,
+    Offering, Operator, PodShape, Requirement, Snapshot,
 };
-use crate::testing::{Builder, instance_type, usd};
+use crate::testing::{Builder, instance_type, node_pool, usd};
 use crate::{Plan, Policy, check, disrupt, provision};
 
 pub(super) const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
@@ -66,24 +63,9 @@ pub(super) fn need(key: &str, operator: Operator, values: &[&str]) -> Requiremen
 }
 
 pub(super) fn pool(name: &str) -> NodePool {
-    NodePool {
-        name: name.to_owned(),
-        uid: format!("uid-{name}"),
-        not_ready: None,
-        weight: 0,
-        replicas: None,
-        catalog: None,
-        template: Template {
-            labels: BTreeMap::from([("karpenter.sh/nodepool".to_owned(), name.to_owned())]),
-            ..Template::default()
-        },
-        limits: BTreeMap::new(),
-        disruption: DisruptionPolicy {
-            consolidation_policy: ConsolidationPolicy::WhenEmptyOrUnderutilized,
-            consolidate_after: Some(jiff::SignedDuration::ZERO),
-            budgets: vec![Budget { nodes: BudgetNodes::Percent(100), reasons: Vec::new() }],
-        },
-    }
+    let mut pool = node_pool(name);
+    pool.template.labels.insert("karpenter.sh/nodepool".to_owned(), name.to_owned());
+    pool
 }
 
 /// Only on-demand, so that prices are list prices and nothing is spot to spot.
