@@ -6,7 +6,7 @@ mod limits;
 mod readiness;
 mod rules;
 
-pub(super) use self::labels::more_capacity;
+pub(super) use self::labels::{more_capacity, relax_requirements};
 use serde::Serialize;
 use tenon_planner::Snapshot;
 use tenon_planner::plan::Exclusion;

@@ -44,7 +44,17 @@ const CAUSES: &[(&str, &str)] = &[
     ("would-launch", "wouldLaunch"),
     ("fits", "fits"),
     ("running", "running"),
+    ("not-tried", "notTried"),
+    ("nodepool-contradiction", "nodePoolRequirements"),
+    ("nodepool-requirements", "nodePoolRequirements"),
+    ("reserved", "reserved"),
+    ("devices", "devices"),
+    ("missing-resource-claim", "devices"),
+    ("restricted-label", "podSpec"),
 ];
+
+/// Fixtures about an operator that plans for resource claims.
+const PLANNING_FOR_CLAIMS: [&str; 2] = ["devices", "missing-resource-claim"];
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/explain").join(name)
@@ -80,13 +90,17 @@ fn simulation(name: &str, kind: &str, object: &str) -> (Simulation, Subject) {
     let options = Options {
         files,
         catalog: CatalogOptions {
-            files: vec![fixture("catalog.json")],
+            files: std::iter::once("catalog.json".to_owned())
+                .chain(std::iter::once(format!("{name}.catalog.json")))
+                .map(|file| fixture(&file))
+                .filter(|file| file.exists())
+                .collect(),
             vm_memory_overhead_percent: VM_MEMORY_OVERHEAD,
             reserved_enis: 0,
         },
         now: NOW.parse().expect("a time"),
         seed: 0,
-        ignore_dra_requests: true,
+        ignore_dra_requests: !PLANNING_FOR_CLAIMS.contains(&name),
         policy: gates.policy(),
         feature_gates: gates,
         scheduler_config: "".parse().expect("no configuration"),
@@ -125,6 +139,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("limit", "nodepool", "default"),
     ("frozen", "nodepool", "default"),
     ("nodeclass-not-ready", "nodepool", "default"),
+    ("nodepool-contradiction", "nodepool", "default"),
     ("launch-failed", "nodeclaim", "default-kmxgs"),
     ("not-registered", "nodeclaim", "default-kmxgs"),
     ("launching", "nodeclaim", "default-kmxgs"),

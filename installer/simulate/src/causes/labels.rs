@@ -195,17 +195,26 @@ fn ask_for(source: Source, zone: &str) -> String {
     )
 }
 
-/// The NodePool's requirements exclude each other, or all instance types.
+/// The NodePool's requirements exclude all instance types.
 pub(super) fn own_requirements(pool: &NodePool, why: &Exclusion) -> Finding {
-    let cause = Cause::NodePoolRequirements;
+    contradiction(pool, &crate::reasons::exclusion(why))
+}
+
+/// The NodePool's requirements exclude each other, as a reason says, or all instance types.
+pub(super) fn contradiction(pool: &NodePool, reason: &str) -> Finding {
+    Finding {
+        cause: Cause::NodePoolRequirements,
+        text: crate::observed::line(reason),
+        because: "the requirements of the NodePools leave no instance type".to_owned(),
+        advice: vec![relax_requirements(pool)],
+    }
+}
+
+/// What to do about requirements that nothing meets.
+pub(crate) fn relax_requirements(pool: &NodePool) -> Advice {
     let text =
         format!("Relax the requirements of NodePool {}, which no instance type meets:", pool.name);
-    Finding::new(
-        cause,
-        why,
-        "the requirements of the NodePools leave no instance type",
-        vec![Advice::run(cause, text, edit(&pool.name))],
-    )
+    Advice::run(Cause::NodePoolRequirements, text, edit(&pool.name))
 }
 
 /// Types match, but none is available.

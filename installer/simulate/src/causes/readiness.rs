@@ -3,12 +3,15 @@
 use tenon_crds::conditions::ec2nodeclass as condition;
 use tenon_planner::snapshot::NodePool;
 
-use super::{About, Finding, edit};
+use super::{About, Finding, edit, labels};
 use crate::advice::{Advice, Cause, word};
 use crate::observed;
 
 /// A NodePool that is skipped, for this reason.
 pub(super) fn not_ready(about: &About<'_>, pool: &NodePool, reason: &str) -> Finding {
+    if pool.not_ready.is_none() {
+        return labels::contradiction(pool, reason);
+    }
     let class = &pool.template.node_class;
     let Some(of_pool) = about.observed.class_condition(&pool.name) else {
         let problem = about.observed.pool_problem(&pool.name).map(observed::condition);

@@ -132,8 +132,20 @@ pub(super) fn devices(about: &About<'_>, why: &Exclusion) -> Finding {
 pub(super) fn pod(about: &About<'_>, reason: &str) -> Finding {
     let (name, namespace) = (word(&about.pod.name), word(&about.pod.namespace));
     let claims = &about.shape.resource_claims;
-    if !claims.is_empty() {
+    if !claims.is_empty() && about.snapshot.devices.is_none() {
         return resource_claims(claims, (&name, &namespace));
+    }
+    let has_claims = !claims.is_empty() || !about.shape.device_claims.is_empty();
+    if has_claims && !reason.to_lowercase().contains("volume") {
+        let cause = Cause::Devices;
+        let text = "Create or correct the ResourceClaims of the pod:";
+        let command = format!("kubectl get resourceclaims --namespace={namespace} -o yaml");
+        return Finding {
+            cause,
+            text: reason.to_owned(),
+            because: "one of its resource claims can't be used".to_owned(),
+            advice: vec![Advice::run(cause, text, command)],
+        };
     }
     if about.pod.problem.as_deref() == Some(reason) && !reason.contains("matchFields") {
         let text = "Create or correct the PersistentVolumeClaims of the pod:";

@@ -10,6 +10,7 @@ use tenon_state::resources;
 use super::{Answer, Facts, Known, SCHEMA, removal};
 use crate::advice::{Advice, Cause, word};
 use crate::amounts::pair;
+use crate::causes::relax_requirements;
 use crate::error::SimulateError;
 use crate::observed::{condition, line};
 use crate::outcome::{Disruption, Launch};
@@ -99,9 +100,15 @@ pub(super) fn node_pool(name: &str, known: Known<'_>) -> Result<Answer, Simulate
     let price_per_hour: f64 =
         members.iter().filter_map(|node| node.price).map(MicroUsd::as_usd).sum();
     let is_frozen = observed.is_frozen(name);
+    let skipped = provision.iter().flat_map(|plan| &plan.report.node_pools);
+    let contradiction = skipped.filter(|it| it.name == name).map(|it| it.reason.as_str()).next();
+    let contradiction = contradiction.filter(|_| pool.not_ready.is_none());
     let summary = match &pool.not_ready {
         _ if is_frozen => "nothing is launched from it: it is paused by `tenon freeze`".to_owned(),
         Some(reason) => format!("nothing is launched from it: {}", not_ready(pool, reason, known)),
+        None if let Some(reason) = contradiction => {
+            format!("nothing is launched from it: {}", line(reason))
+        }
         None => format!(
             "it has {} for {} per hour and would launch {}",
             counted(members.len(), "node"),
@@ -126,7 +133,10 @@ pub(super) fn node_pool(name: &str, known: Known<'_>) -> Result<Answer, Simulate
     }
     details
         .extend(disruptions.iter().map(|disruption| format!("would lose {}", removal(disruption))));
-    let (cause, advice) = advice(pool, is_frozen, (&in_words, &disruptions), known);
+    let (cause, advice) = match contradiction {
+        Some(_) if !is_frozen => (Cause::NodePoolRequirements, vec![relax_requirements(pool)]),
+        _ => advice(pool, is_frozen, (&in_words, &disruptions), known),
+    };
     Ok(Answer {
         schema: SCHEMA,
         kind: "NodePool",
@@ -137,7 +147,7 @@ pub(super) fn node_pool(name: &str, known: Known<'_>) -> Result<Answer, Simulate
         advice,
         details,
         facts: Facts::NodePool(Box::new(PoolFacts {
-            not_ready: pool.not_ready.clone(),
+            not_ready: pool.not_ready.clone().or(contradiction.map(str::to_owned)),
             nodes: members.len(),
             price_per_hour,
             limits,

@@ -76,7 +76,7 @@ pub(super) fn pod(namespace: &str, name: &str, known: Known<'_>) -> Result<Answe
         waiting.iter().filter_map(|(pool, why)| funnel(&about, pool, why)).collect();
     let causes = verdicts(&about, waiting);
     let target = nominated.as_ref().and_then(|key| snapshot.nodes.iter().find(|it| it.key == *key));
-    let story = match (&pod.placement, &launch, target) {
+    let explanation = match (&pod.placement, &launch, target) {
         (Placement::Bound(id), ..) => runs(pod, machine(snapshot, *id), disruption.as_ref()),
         _ if pod.terminating => deleting(pod),
         (_, Some(launch), _) => would_launch(&about, launch),
@@ -92,7 +92,7 @@ pub(super) fn pod(namespace: &str, name: &str, known: Known<'_>) -> Result<Answe
     } else {
         format!("requests {asked}")
     });
-    details.extend(story.details);
+    details.extend(explanation.details);
     let node = match pod.placement {
         Placement::Bound(id) => Some(machine(snapshot, id).key.clone()),
         _ => nominated.clone(),
@@ -102,9 +102,9 @@ pub(super) fn pod(namespace: &str, name: &str, known: Known<'_>) -> Result<Answe
         kind: "Pod",
         namespace: Some(namespace.to_owned()),
         name: name.to_owned(),
-        summary: story.summary,
-        cause: story.cause,
-        advice: story.advice,
+        summary: explanation.summary,
+        cause: explanation.cause,
+        advice: explanation.advice,
         details,
         facts: Facts::Pod(Box::new(PodFacts {
             node,
