@@ -6,7 +6,7 @@ use serde::Serialize;
 use tenon_installer_core::words::count;
 
 use super::observed::{NOT_CHECKED, Observed};
-use super::{Check, Outcome, Severity, When, table};
+use super::{Check, Outcome, Severity, When, table, working};
 
 /// Version of the JSON form of a report.
 pub const SCHEMA: &str = "tenon.sh/checks/v1alpha1";
@@ -170,7 +170,9 @@ fn line(check: &'static Check, seen: &Observed, options: &Options) -> Line {
         title: check.title,
         outcome,
         cause: failed.then_some(check.cause),
-        fix: failed.then(|| seen.fill(check.fix)),
+        fix: failed.then(|| {
+            working::fix_of_first_cause(check.id, seen).unwrap_or_else(|| seen.fill(check.fix))
+        }),
     }
 }
 

@@ -231,6 +231,20 @@ fn a_report_ends_with_the_command_to_run_first() {
 }
 
 #[test]
+fn a_known_cause_is_mended_rather_than_read_again() {
+    for (id, command) in [
+        ("OP-04", "aws service-quotas request-service-quota-increase --region eu-central-1"),
+        ("OP-05", "kubectl get nodepool -o yaml"),
+    ] {
+        let mut seen = healthy();
+        break_it(id, &mut seen);
+        let first = judge(&seen, &installed()).first.expect("a command");
+        assert_eq!(first.id, id);
+        assert!(first.command.starts_with(command), "{}", first.command);
+    }
+}
+
+#[test]
 fn what_helm_or_a_gitops_tool_installed_is_no_fault_of_theirs() {
     let outcome = |id: &str, managed_by: Option<&str>| {
         let mut seen = healthy();

@@ -7,7 +7,7 @@ use tenon_installer_core::kubernetes::condition::{self, Untrue, is_ready, planni
 use tenon_installer_core::kubernetes::freeze::is_frozen;
 use tenon_installer_core::words::count as counted;
 
-use super::observed::{Observed, OperatorView};
+use super::observed::{Observed, OperatorView, Seen};
 use super::signatures::{explain, explain_denial};
 use super::{Check, Outcome, Severity, When, identity, known};
 
@@ -171,6 +171,23 @@ fn with_causes<'a>(
         problems.push(format!("{}{object}{denial}: {}", signature.id, signature.in_words(seen)));
     }
     problems
+}
+
+/// What to type for the first known cause that the operator's log (OP-04) or the events (OP-05)
+/// name: it does more than to read them again.
+pub(crate) fn fix_of_first_cause(id: &str, seen: &Observed) -> Option<String> {
+    let signature = match id {
+        "OP-04" => {
+            let Seen::Known(lines) = &seen.operator.log else { return None };
+            lines.iter().find_map(|line| explain(line))
+        }
+        "OP-05" => {
+            let Seen::Known(events) = &seen.operator.events else { return None };
+            events.iter().find_map(|event| explain(&format!("{} {}", event.reason, event.message)))
+        }
+        _ => None,
+    };
+    Some(seen.fill(signature?.fix))
 }
 
 fn log(seen: &Observed) -> Outcome {
