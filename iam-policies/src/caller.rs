@@ -8,11 +8,11 @@ use crate::document::{Actions, Document, Statement};
 use crate::identity::{POD_IDENTITY_SERVICE, ec2_services};
 use crate::scope::Scope;
 
-/// What the installer is run for. Each includes [`Purpose::Look`].
+/// What the installer is run for. Each includes [`Purpose::Read`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Purpose {
     /// `status`, `doctor`, `preflight`, `plan`, `diff`: nothing is changed.
-    Look,
+    Read,
     /// `install` and `upgrade`.
     Install,
     /// `uninstall` and `sweep`.
@@ -49,7 +49,7 @@ impl CallerScope {
 
     /// The roles, and how IAM names them while they are not there: without their path, which it
     /// does not know then.
-    fn roles_to_look_for(&self) -> Vec<String> {
+    fn roles_to_read(&self) -> Vec<String> {
         let names = self.roles().into_iter().filter_map(|arn| arn.rsplit('/').next());
         let mut arns = self.roles().into_iter().map(str::to_owned).collect::<Vec<_>>();
         arns.extend(names.map(|name| self.iam(&format!("role/{name}"))));
@@ -99,9 +99,9 @@ impl CallerScope {
 
 /// Everything that the caller may have to be allowed, whatever the plan.
 pub fn caller_document(purpose: Purpose, of: &CallerScope) -> Document {
-    let mut statements = look(of);
+    let mut statements = read(of);
     match purpose {
-        Purpose::Look => {}
+        Purpose::Read => {}
         Purpose::Install => statements.extend(install(of)),
         Purpose::Uninstall => statements.extend(uninstall(of)),
     }
@@ -115,7 +115,7 @@ pub fn caller_document_for<'a>(
     actions: impl IntoIterator<Item = &'a str>,
 ) -> (Document, Vec<String>) {
     let mut wanted = actions.into_iter().map(str::to_owned).collect::<BTreeSet<_>>();
-    let mut statements = look(of);
+    let mut statements = read(of);
     let mut known = names(&statements);
     for mut statement in install(of) {
         known.extend(names(std::slice::from_ref(&statement)));
@@ -138,7 +138,7 @@ fn names(statements: &[Statement]) -> BTreeSet<String> {
     statements.iter().flat_map(of).collect()
 }
 
-fn look(of: &CallerScope) -> Vec<Statement> {
+fn read(of: &CallerScope) -> Vec<Statement> {
     let in_region = |statement: Statement| {
         statement.when("StringEquals", "aws:RequestedRegion", [&of.scope.region])
     };
@@ -193,7 +193,7 @@ fn look(of: &CallerScope) -> Vec<Statement> {
     ];
     let spot_role = of.iam("role/aws-service-role/spot.amazonaws.com/AWSServiceRoleForEC2Spot");
     let policies = [of.iam("policy/*"), of.scope.partition.managed_policy("*")];
-    let mut roles_read = of.roles_to_look_for();
+    let mut roles_read = of.roles_to_read();
     roles_read.extend([of.iam("role/AWSServiceRoleForEC2Spot"), spot_role]);
     let Scope { partition, region, account: owner, .. } = &of.scope;
     let mut statements = vec![

@@ -169,7 +169,7 @@ impl Canary<'_> {
     }
 
     /// What its conditions said, and the last thing that the operator warned of.
-    async fn with_last_warning(&self, told: String) -> String {
+    async fn with_last_warning(&self, state: String) -> String {
         let events: Api<Event> = Api::all(self.context.cluster.client());
         let about = format!("involvedObject.name={NAME},type=Warning");
         // Events only help to understand: one who may not read them knows the conditions.
@@ -180,8 +180,8 @@ impl Canary<'_> {
             at.or_else(|| event.event_time.as_ref().map(|time| time.0))
         });
         match last.and_then(|event| event.message) {
-            Some(warning) => format!("{told}; {warning}"),
-            None => told,
+            Some(warning) => format!("{state}; {warning}"),
+            None => state,
         }
     }
 

@@ -67,14 +67,14 @@ pub(crate) async fn ask_rest(
     walk(ask, REST, answers, known, async |_, _, _, _| {}).await
 }
 
-/// Asks one question after the other; back leads to the last one that was answered. `look` finds
-/// out what a question needs to know.
+/// Asks one question after the other; back leads to the last one that was answered. `discover`
+/// finds out what a question needs to know.
 async fn walk<A: Ask>(
     ask: &mut A,
     steps: &[Step],
     answers: &mut Answers,
     known: &mut Known,
-    mut look: impl AsyncFnMut(Step, &Answers, &mut Known, &mut A),
+    mut discover: impl AsyncFnMut(Step, &Answers, &mut Known, &mut A),
 ) -> Result<(), Unanswered> {
     let mut answered: Vec<usize> = Vec::new();
     let mut at = 0;
@@ -83,7 +83,7 @@ async fn walk<A: Ask>(
             at += 1;
             continue;
         }
-        look(*step, answers, known, ask).await;
+        discover(*step, answers, known, ask).await;
         match ask.ask(&question(*step, answers, known)).await? {
             Reply::Back => match answered.pop() {
                 Some(last) => at = last,

@@ -61,6 +61,44 @@ fn comments(file: &str) -> Vec<String> {
     file.lines().map(comment).collect()
 }
 
+/// Texts of several words in the string literals of a source, outside its tests, at the lines where
+/// they begin. Placeholders are names of the source.
+fn literals(source: &str) -> Vec<String> {
+    let code = source.split("\n#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let mut lines = vec![String::new(); code.lines().count()];
+    let (mut begun, mut text, mut placeholder) = (None, String::new(), false);
+    for (at, line) in code.lines().enumerate() {
+        if begun.is_none() && line.trim_start().starts_with("//") {
+            continue;
+        }
+        let mut characters = line.trim_start().chars();
+        while let Some(c) = characters.next() {
+            match c {
+                '\\' if begun.is_some() => {
+                    characters.next();
+                }
+                // A character, not a string.
+                '\'' if begun.is_none() && characters.as_str().starts_with("\"'") => {
+                    characters.next();
+                    characters.next();
+                }
+                '"' => match begun.take() {
+                    None => begun = Some(at),
+                    Some(first) if text.trim().contains(' ') => {
+                        lines[first] += &std::mem::take(&mut text);
+                        lines[first].push('\n');
+                    }
+                    Some(_) => text.clear(),
+                },
+                '{' | '}' => placeholder = c == '{',
+                _ if begun.is_some() && !placeholder => text.push(c),
+                _ => {}
+            }
+        }
+    }
+    lines
+}
+
 /// A snapshot of a screen, line by line, without its header.
 fn screen(snapshot: &str) -> Vec<String> {
     let mut rules = 0;
@@ -95,12 +133,23 @@ fn texts_for_users_avoid_the_expressions_that_were_given_up() {
     let root = root();
     let phrases = given_up();
     assert!(phrases.len() > 40, "only {} expressions were found in the table", phrases.len());
-    let mut texts =
-        ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root.join(name)).to_vec();
+    let mut texts = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"]
+        .map(|name| root.join(name))
+        .to_vec();
+    texts.extend(files(&root.join(".github"), &["md"]));
+    texts.extend(files(&root.join("docs/examples"), &["yaml"]));
     texts.extend(files(&root.join("docs/src"), &["md"]));
     texts.extend(files(&root.join("charts"), &["yaml", "txt"]));
     texts.extend(files(&root.join("crds/manifests"), &["yaml"]));
     texts.extend(files(&root.join("installer"), &["snap"]));
+    // Errors, hints, events and what else programs print.
+    let of_programs = ["crds", "iam-policies", "installer", "operator"];
+    let sources = of_programs.iter().flat_map(|folder| files(&root.join(folder), &["rs"]));
+    let is_test = |path: &PathBuf| {
+        let part = |name: &str| path.iter().any(|part| part == name);
+        path.ends_with("tests.rs") || ["tests", "testing", "benches"].into_iter().any(part)
+    };
+    texts.extend(sources.filter(|path| !is_test(path)));
     let mut report = String::new();
     assert!(texts.len() > 30, "only {} texts were found", texts.len());
     for path in texts {
@@ -112,6 +161,7 @@ fn texts_for_users_avoid_the_expressions_that_were_given_up() {
             "yaml" if name.starts_with("crds/") => prose(&text),
             "yaml" => comments(&text),
             "snap" => screen(&text),
+            "rs" => literals(&text),
             _ => prose(&text),
         };
         for (line, phrase) in occurrences(&lines, &phrases) {
@@ -205,6 +255,9 @@ fn an_expression_is_found_across_lines_and_not_in_code() {
     assert_eq!(occurrences(&prose(page), &phrases), [(1, "stand still".to_owned())]);
     let values = "key: 1 # they stand\n# still\nother: stand still";
     assert_eq!(occurrences(&comments(values), &phrases), [(1, "stand still".to_owned())]);
+    let source = "// \"stand still\"\nlet a = \"they stand \\\n    still {stand} still\";\n\
+                  \n#[cfg(test)]\nmod tests { \"stand still\" }";
+    assert_eq!(occurrences(&literals(source), &phrases), [(2, "stand still".to_owned())]);
     let snapshot = "---\nexpression: stand still\n---\nstand still";
     assert_eq!(occurrences(&screen(snapshot), &phrases), [(4, "stand still".to_owned())]);
 }

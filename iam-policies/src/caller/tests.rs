@@ -28,8 +28,8 @@ fn of(partition: Partition) -> CallerScope {
 }
 
 #[test]
-fn looking_changes_nothing() {
-    let Document { statements, .. } = caller_document(Purpose::Look, &of(Partition::Aws));
+fn reading_changes_nothing() {
+    let Document { statements, .. } = caller_document(Purpose::Read, &of(Partition::Aws));
     for action in names(&statements) {
         let verb = action.split_once(':').unwrap().1;
         assert!(
@@ -40,11 +40,11 @@ fn looking_changes_nothing() {
 }
 
 #[test]
-fn every_purpose_includes_looking() {
+fn every_purpose_includes_reading() {
     let of = of(Partition::AwsCn);
-    let look = caller_document(Purpose::Look, &of);
+    let read = caller_document(Purpose::Read, &of);
     for purpose in [Purpose::Install, Purpose::Uninstall] {
-        assert_eq!(gaps([&caller_document(purpose, &of)], &look), []);
+        assert_eq!(gaps([&caller_document(purpose, &of)], &read), []);
     }
 }
 
@@ -54,7 +54,7 @@ fn a_plan_needs_no_more_than_its_own_actions() {
     let (document, unknown) = caller_document_for(&of, ["sqs:CreateQueue", "iam:MakeCoffee"]);
     assert_eq!(unknown, ["iam:MakeCoffee"]);
     let mut more = names(&document.statements);
-    for read in names(&look(&of)) {
+    for read in names(&read(&of)) {
         more.remove(&read);
     }
     assert_eq!(more.into_iter().collect::<Vec<_>>(), ["sqs:CreateQueue"]);
@@ -87,7 +87,7 @@ fn with_a_boundary_no_role_can_be_made_without_it() {
 
 #[test]
 fn the_callers_policy_can_be_stored() {
-    for purpose in [Purpose::Look, Purpose::Install, Purpose::Uninstall] {
+    for purpose in [Purpose::Read, Purpose::Install, Purpose::Uninstall] {
         let document = caller_document(purpose, &of(Partition::Aws));
         let sids = document.statements.iter().map(|one| one.sid.clone()).collect::<BTreeSet<_>>();
         assert_eq!(sids.len(), document.statements.len());
@@ -109,7 +109,7 @@ fn an_encrypted_queue_takes_its_key_to_look_at_and_to_write_into() {
         };
         names(&document.statements.iter().filter(on).cloned().collect::<Vec<_>>())
     };
-    assert_eq!(on_key(Purpose::Look), ["kms:GetKeyPolicy".to_owned()].into());
+    assert_eq!(on_key(Purpose::Read), ["kms:GetKeyPolicy".to_owned()].into());
     let writes = ["kms:Decrypt", "kms:GenerateDataKey", "kms:GetKeyPolicy"].map(str::to_owned);
     assert_eq!(on_key(Purpose::Install), writes.into());
 }

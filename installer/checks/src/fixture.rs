@@ -48,7 +48,7 @@ pub(crate) fn healthy() -> Observed {
     };
     let node = |name: &str, zone: &str| NodeView {
         name: name.into(),
-        zone: zone.into(),
+        zone: Some(zone.into()),
         ready: true,
         architecture: "amd64".into(),
         free_cpu: 3000,
@@ -430,7 +430,7 @@ pub(crate) fn break_it(id: &str, seen: &mut Observed) {
         "IA-07" => seen.iam.spot_role = Known(false),
         "IA-08" => seen.iam.access_entry = Known(None),
         "IA-09" => seen.iam.boundary_blocks = Known(vec!["ec2:CreateFleet".into()]),
-        "IA-10" => seen.iam.trust_problems = Known(vec!["role x trusts nobody".into()]),
+        "IA-10" => seen.iam.trust_problems = Known(vec!["role x trusts no principal".into()]),
         "IA-11" => seen.iam.controller_gaps = Known(Some(vec!["ec2:CreateFleet on *".into()])),
         "QU-01" => edit(&mut seen.compute.quotas, |all| {
             all.insert("L-34B43A08".into(), 32.0);

@@ -187,7 +187,7 @@ fn agent(actual: Option<&Actual>, desired: &Result<&Desired, Vec<String>>) -> Se
     Seen::Known(match &actual.agent {
         AgentState::Addon(status) => Some(status.clone()),
         AgentState::BuiltIn => Some("DaemonSet".to_owned()),
-        AgentState::Missing if desired.as_ref().is_ok_and(|desired| desired.install_agent) => {
+        AgentState::Missing if desired.as_ref().is_ok_and(|desired| desired.installs_agent()) => {
             Some("to be installed".to_owned())
         }
         AgentState::Missing => None,

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use aws_config::retry::RetryConfig;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
+use aws_smithy_async::future::pagination_stream::PaginationStream;
 use aws_smithy_runtime_api::client::result::SdkError;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 use aws_smithy_types::timeout::TimeoutConfig;
@@ -198,6 +199,14 @@ impl AwsError {
     pub(crate) fn has_code(&self, codes: &[&str]) -> bool {
         self.code.as_deref().is_some_and(|code| codes.contains(&code))
     }
+}
+
+/// All items of all pages, in their order.
+///
+/// # Errors
+/// That of the first page that could not be read.
+pub async fn all<T, E>(pages: PaginationStream<Result<T, E>>) -> Result<Vec<T>, E> {
+    pages.collect().await
 }
 
 /// Says what a call was for when it failed.

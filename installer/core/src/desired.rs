@@ -28,7 +28,7 @@ use crate::settings::Settings;
 use crate::settings::config::{Discovery, Event, Host, ProfileMode};
 use crate::settings::values::Values;
 pub use fit::by_pod_identity;
-use fit::{Identity, security_groups, subnets};
+use fit::{Mechanism, security_groups, subnets};
 pub use interruption::rule_name;
 
 /// Names of the roles that an installation makes unless it is given others.
@@ -60,20 +60,14 @@ pub struct Desired {
     pub controller_role: RoleUse,
     /// What roles are called that are ours, whether or not the settings ask for them.
     pub own_roles: OwnRoles,
-    /// Install the Pod Identity agent if it is missing.
-    pub install_agent: bool,
     /// The operator's service account: who gets its role.
     pub service_account: ServiceAccount,
-    /// How it gets it under Pod Identity.
-    pub association: Option<Association>,
-    /// How it gets it under IRSA: IAM must know the cluster's issuer.
-    pub provider: Option<Provider>,
+    /// How it gets it.
+    pub identity: Identity,
     /// ARN that the cluster's identity provider has or would have.
     pub provider_arn: Option<String>,
-    /// What lets nodes into the cluster, if it is an access entry.
-    pub access_entry: Option<AccessEntry>,
-    /// What lets nodes into the cluster, if it is the ConfigMap `aws-auth`.
-    pub aws_auth: Option<Mapping>,
+    /// What lets nodes into the cluster.
+    pub authorization: NodeAuthorization,
     /// The name that an instance profile of ours has or would have.
     pub profile_name: String,
     /// The nodes' instance profile, if the operator is not to make them.
@@ -140,6 +134,71 @@ pub struct Role {
     pub boundary: Option<String>,
     /// Tags, the mark of the installation among them.
     pub tags: Tags,
+}
+
+/// How the operator's service account gets its role.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Identity {
+    /// By EKS Pod Identity.
+    PodIdentity {
+        /// Names the role.
+        association: Association,
+        /// Install the Pod Identity agent if it is missing.
+        install_agent: bool,
+    },
+    /// By IRSA: an annotation of the service account names the role.
+    Irsa {
+        /// IAM must know the cluster's issuer.
+        provider: Provider,
+    },
+}
+
+/// What lets nodes into the cluster.
+#[derive(Debug, Clone, PartialEq)]
+pub enum NodeAuthorization {
+    /// An access entry of EKS.
+    AccessEntry(AccessEntry),
+    /// An element of the ConfigMap `aws-auth`.
+    AwsAuth(Mapping),
+}
+
+impl Desired {
+    /// The Pod Identity association, if there is to be one.
+    pub fn association(&self) -> Option<&Association> {
+        match &self.identity {
+            Identity::PodIdentity { association, .. } => Some(association),
+            Identity::Irsa { .. } => None,
+        }
+    }
+
+    /// Whether the Pod Identity agent is installed if it is missing.
+    pub fn installs_agent(&self) -> bool {
+        matches!(self.identity, Identity::PodIdentity { install_agent: true, .. })
+    }
+
+    /// The identity provider, if IRSA needs one.
+    pub fn provider(&self) -> Option<&Provider> {
+        match &self.identity {
+            Identity::Irsa { provider } => Some(provider),
+            Identity::PodIdentity { .. } => None,
+        }
+    }
+
+    /// The access entry, if it lets nodes in.
+    pub fn access_entry(&self) -> Option<&AccessEntry> {
+        match &self.authorization {
+            NodeAuthorization::AccessEntry(entry) => Some(entry),
+            NodeAuthorization::AwsAuth(_) => None,
+        }
+    }
+
+    /// The element of `aws-auth`, if that lets nodes in.
+    pub fn aws_auth(&self) -> Option<&Mapping> {
+        match &self.authorization {
+            NodeAuthorization::AwsAuth(mapping) => Some(mapping),
+            NodeAuthorization::AccessEntry(_) => None,
+        }
+    }
 }
 
 /// A Pod Identity association.
@@ -286,26 +345,38 @@ impl Desired {
             name: values.service_account_name().into_owned(),
         };
         let issuer = cluster.oidc_issuer.as_deref().unwrap_or_default();
-        let identity = fit::identity(settings);
-        let trust = match identity {
-            Identity::PodIdentity => pod_identity_trust(&scope, &service_account),
-            Identity::Irsa => irsa_trust(&scope, issuer, &service_account),
+        let mechanism = fit::mechanism(settings);
+        let trust = match mechanism {
+            Mechanism::PodIdentity => pod_identity_trust(&scope, &service_account),
+            Mechanism::Irsa => irsa_trust(&scope, issuer, &service_account),
         };
         let controller_role = roles::controller_role(settings, &scope, &installation, trust)
             .map_err(|error| vec![error.to_string()])?;
-        let association = (identity == Identity::PodIdentity).then(|| Association {
-            role_arn: controller_role.arn.clone(),
-            tags: installation.tags("association", &controller_role.arn),
-            namespace: service_account.namespace.clone(),
-            service_account: service_account.name.clone(),
-        });
-        let provider =
-            (identity == Identity::Irsa).then(|| provider(&scope, &installation, issuer));
-        if provider.is_some() {
-            let annotations = &mut values.service_account.annotations;
-            annotations.insert(ROLE_ANNOTATION.to_owned(), controller_role.arn.clone());
-        }
-        let by_aws_auth = fit::by_aws_auth(settings, facts);
+        let identity = match mechanism {
+            Mechanism::PodIdentity => Identity::PodIdentity {
+                association: Association {
+                    role_arn: controller_role.arn.clone(),
+                    tags: installation.tags("association", &controller_role.arn),
+                    namespace: service_account.namespace.clone(),
+                    service_account: service_account.name.clone(),
+                },
+                install_agent: settings.install_agent,
+            },
+            Mechanism::Irsa => {
+                let annotations = &mut values.service_account.annotations;
+                annotations.insert(ROLE_ANNOTATION.to_owned(), controller_role.arn.clone());
+                Identity::Irsa { provider: provider(&scope, &installation, issuer) }
+            }
+        };
+        let authorization = if fit::by_aws_auth(settings, facts) {
+            NodeAuthorization::AwsAuth(Mapping::of_nodes(&node_role.arn))
+        } else {
+            NodeAuthorization::AccessEntry(AccessEntry {
+                principal_arn: node_role.arn.clone(),
+                kind: "EC2_LINUX",
+                tags: installation.tags("access-entry", "EC2_LINUX"),
+            })
+        };
         let fargate_role = roles::fargate_role(settings, &scope, &installation);
         let fargate_name =
             names::name(&[&settings.name_prefix, &settings.cluster], names::FARGATE_PROFILE);
@@ -359,21 +430,14 @@ impl Desired {
         );
         namespace.stamp(&installation.id);
         Ok(Self {
-            install_agent: settings.install_agent,
-            association,
             provider_arn: cluster.oidc_issuer.as_ref().map(|url| scope.oidc_provider_arn(url)),
-            provider,
+            identity,
             own_roles: OwnRoles {
                 node: roles::own(settings, &scope, "node").1,
                 controller: roles::own(settings, &scope, "controller").1,
             },
             service_account,
-            access_entry: (!by_aws_auth).then(|| AccessEntry {
-                principal_arn: node_role.arn.clone(),
-                kind: "EC2_LINUX",
-                tags: installation.tags("access-entry", "EC2_LINUX"),
-            }),
-            aws_auth: by_aws_auth.then(|| Mapping::of_nodes(&node_role.arn)),
+            authorization,
             profile_name,
             profile,
             spot_role: settings.spot_role && settings.defaults.may_use_spot(),

@@ -199,7 +199,7 @@ fn held(lease: &Lease, known: &[String], now: Timestamp) -> Option<LockError> {
         return None;
     }
     let holder = Holder {
-        who: spec.holder_identity.unwrap_or_else(|| "somebody".to_owned()),
+        who: spec.holder_identity.unwrap_or_else(|| "an unknown user".to_owned()),
         operation: annotation(OPERATION).unwrap_or_else(|| "change".to_owned()),
         since: spec.acquire_time.map_or(renewed, |time| time.0),
     };

@@ -134,14 +134,14 @@ where
     }
 }
 
-/// Looks until nothing is missing any more or the table's patience is at its end; answers what is
-/// missing then.
+/// Calls `find_missing` until nothing is missing, as often as the table allows; returns what is
+/// missing in the end.
 ///
 /// # Errors
-/// Of the first look that fails.
+/// Of the first call of `find_missing` that fails.
 pub async fn until_nothing_is_missing<T, E, F>(
     lag: Lag,
-    mut look: impl FnMut() -> F,
+    mut find_missing: impl FnMut() -> F,
 ) -> Result<Vec<T>, E>
 where
     F: Future<Output = Result<Vec<T>, E>>,
@@ -149,7 +149,7 @@ where
     let line = lag.line();
     let mut tried = 1;
     loop {
-        let missing = look().await?;
+        let missing = find_missing().await?;
         if missing.is_empty() || tried >= line.tries {
             return Ok(missing);
         }
@@ -190,21 +190,21 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn waits_until_the_operator_has_seen_what_was_mended_and_not_for_ever() {
-        let looks = Cell::new(0);
-        let look = |until: u32| {
-            let looks = &looks;
+        let calls = Cell::new(0);
+        let find = |until: u32| {
+            let calls = &calls;
             move || async move {
-                looks.set(looks.get() + 1);
-                let missing = if looks.get() < until { vec!["default"] } else { Vec::new() };
+                calls.set(calls.get() + 1);
+                let missing = if calls.get() < until { vec!["default"] } else { Vec::new() };
                 Ok::<_, ()>(missing)
             }
         };
         let began = tokio::time::Instant::now();
-        assert_eq!(until_nothing_is_missing(Lag::Mended, look(4)).await, Ok(Vec::new()));
+        assert_eq!(until_nothing_is_missing(Lag::Mended, find(4)).await, Ok(Vec::new()));
         assert_eq!(began.elapsed(), Duration::from_secs(6));
-        looks.set(0);
-        let missing = until_nothing_is_missing(Lag::Mended, look(u32::MAX)).await;
-        assert_eq!((missing, looks.get()), (Ok(vec!["default"]), 60));
+        calls.set(0);
+        let missing = until_nothing_is_missing(Lag::Mended, find(u32::MAX)).await;
+        assert_eq!((missing, calls.get()), (Ok(vec!["default"]), 60));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! The charts' `values.schema.json` and `README.md` are made from the types of the values, the
-//! charts' default values and `Chart.yaml`; these tests fail when the files differ. To write them
-//! again: `TENON_REWRITE=1 cargo test --workspace --test chart_files`.
+//! charts' default values and `Chart.yaml`, whose versions are the workspace's; these tests fail
+//! when the files differ. To write them again:
+//! `TENON_REWRITE=1 cargo test --workspace --test chart_files`.
 
 use std::fmt::Write;
 use std::fs;
@@ -135,6 +136,27 @@ fn assert_written(path: &Path, wanted: &str) {
         fs::write(path, wanted).expect("written");
     }
     assert!(read(path) == wanted, "{} is not what it is made from: {COMMAND}", path.display());
+}
+
+/// A `Chart.yaml` with the version of the workspace.
+fn with_version(chart: &str) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let line = |line: &str| match line.split_once(": ") {
+        Some((key @ ("version" | "appVersion"), _)) => format!("{key}: {version}\n"),
+        _ => format!("{line}\n"),
+    };
+    chart.lines().map(line).collect()
+}
+
+#[test]
+fn charts_have_the_version_of_the_workspace() {
+    for name in ["tenon", "tenon-crds"] {
+        let path = charts().join(name).join("Chart.yaml");
+        assert_written(&path, &with_version(&read(&path)));
+        let chart = yaml(&path);
+        let versions = [&chart["version"], &chart["appVersion"]];
+        assert_eq!(versions.map(Value::as_str), [Some(env!("CARGO_PKG_VERSION")); 2], "{name}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::settings::SettingArgs;
+use super::settings::{AwsArgs, SettingArgs};
 
 /// `tenon export`
 #[derive(Debug, Args)]
@@ -22,16 +22,24 @@ pub enum ExportForm {
     /// Values for the Helm chart
     Values(PlainArgs),
     /// AWS resources as a Terraform module (main.tf.json), with import blocks for those that exist
-    Terraform(PlainArgs),
+    Terraform(ResourceArgs),
     /// AWS resources as a CloudFormation template
-    Cfn(PlainArgs),
+    Cfn(ResourceArgs),
     /// CRDs, operator and NodePools for Flux, in three Kustomizations that depend on each other
     Flux(FluxArgs),
     /// Three Applications for Argo CD: CRDs, operator and NodePools
     Argocd(ArgocdArgs),
 }
 
-/// What every form needs.
+/// What the forms of AWS resources need.
+#[derive(Debug, Args)]
+pub struct ResourceArgs {
+    /// What is asked for.
+    #[command(flatten)]
+    pub settings: AwsArgs,
+}
+
+/// What every other form needs.
 #[derive(Debug, Args)]
 pub struct PlainArgs {
     /// What is asked for.

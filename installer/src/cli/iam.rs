@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::settings::SettingArgs;
+use super::settings::{AwsArgs, SettingArgs};
 
 /// `tenon iam`
 #[derive(Debug, Args)]
@@ -32,7 +32,7 @@ pub enum IamCommand {
 pub struct PrintArgs {
     /// What is asked for.
     #[command(flatten)]
-    pub settings: SettingArgs,
+    pub settings: AwsArgs,
     /// Tenon's permissions, or exactly those of Karpenter v1.14.1's template
     #[arg(long, value_enum, default_value_t, value_name = "LAYOUT")]
     pub layout: Layout,
@@ -107,7 +107,7 @@ pub enum For {
     #[default]
     Plan,
     /// `preflight`, `plan`, `status` and `doctor`.
-    Look,
+    Read,
     /// `install` and `upgrade`, from any state.
     Install,
     /// `uninstall`.
@@ -119,7 +119,7 @@ pub enum For {
 pub struct VerifyArgs {
     /// What is asked for.
     #[command(flatten)]
-    pub settings: SettingArgs,
+    pub settings: AwsArgs,
     /// Only compare the documents, without a simulation by IAM
     #[arg(long)]
     pub no_simulation: bool,

@@ -43,35 +43,35 @@ pub fn overlay(
     };
     set(&mut config.cluster.name, &global.cluster);
     set(&mut config.cluster.region, &global.region);
-    set(&mut config.cluster.account_id, &args.installation.account_id);
-    set(&mut config.identity.name_prefix, &args.installation.name_prefix);
-    set(&mut config.identity.boundary, &args.permissions_boundary);
-    set(&mut config.identity.controller_role_arn, &args.controller_role_arn);
-    set(&mut config.nodes.role_name, &args.node_role_name);
-    set(&mut config.deploy.namespace, &args.installation.namespace);
+    set(&mut config.cluster.account_id, &args.aws.installation.account_id);
+    set(&mut config.identity.name_prefix, &args.aws.installation.name_prefix);
+    set(&mut config.identity.boundary, &args.aws.permissions_boundary);
+    set(&mut config.identity.controller_role_arn, &args.aws.controller_role_arn);
+    set(&mut config.nodes.role_name, &args.aws.node_role_name);
+    set(&mut config.deploy.namespace, &args.aws.installation.namespace);
     set(&mut config.deploy.image, &args.image);
     set(&mut config.deploy.version, &args.image_tag);
     set(&mut config.defaults.ami_alias, &args.ami_alias);
-    set(&mut config.identity.role_path, &args.installation.role_path);
-    set(&mut config.interruption.kms_key, &args.queue_kms_key);
-    config.identity.mode = args.identity.or(config.identity.mode);
-    config.nodes.authorization = args.node_authorization.or(config.nodes.authorization);
-    config.nodes.instance_profile = args.instance_profile.or(config.nodes.instance_profile);
-    config.deploy.host = args.host_on.or(config.deploy.host);
-    if args.install_agent {
+    set(&mut config.identity.role_path, &args.aws.installation.role_path);
+    set(&mut config.interruption.kms_key, &args.aws.queue_kms_key);
+    config.identity.mode = args.aws.identity.or(config.identity.mode);
+    config.nodes.authorization = args.aws.node_authorization.or(config.nodes.authorization);
+    config.nodes.instance_profile = args.aws.instance_profile.or(config.nodes.instance_profile);
+    config.deploy.host = args.aws.host_on.or(config.deploy.host);
+    if args.aws.install_agent {
         config.identity.install_agent = Some(true);
     }
-    if args.no_interruption {
+    if args.aws.no_interruption {
         config.interruption.enabled = Some(false);
     }
-    if let Some(discovery) = args.discovery {
+    if let Some(discovery) = args.aws.discovery {
         config.network.discovery = Some(discovery);
     }
-    if !args.subnets.is_empty() {
-        config.network.subnet_ids.clone_from(&args.subnets);
+    if !args.aws.subnets.is_empty() {
+        config.network.subnet_ids.clone_from(&args.aws.subnets);
     }
-    if !args.security_groups.is_empty() {
-        config.network.security_group_ids.clone_from(&args.security_groups);
+    if !args.aws.security_groups.is_empty() {
+        config.network.security_group_ids.clone_from(&args.aws.security_groups);
     }
     if let Some(replicas) = args.replicas {
         config.deploy.replicas = Some(replicas);
@@ -92,7 +92,7 @@ pub fn overlay(
         config.defaults.manifests.clone_from(&args.nodepool_files);
     }
     problems.extend(merge_values(&mut config, args));
-    for tag in &args.tags {
+    for tag in &args.aws.tags {
         match tag.split_once('=') {
             Some((key, value)) if !key.is_empty() => {
                 config.tags.insert(key.to_owned(), value.to_owned());

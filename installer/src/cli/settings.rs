@@ -38,13 +38,14 @@ pub struct InstallationArgs {
 impl InstallationArgs {
     /// The same as flags of a command that accepts all settings.
     pub fn settings(&self) -> SettingArgs {
-        SettingArgs { installation: self.clone(), ..SettingArgs::default() }
+        AwsArgs { installation: self.clone(), ..AwsArgs::default() }.settings()
     }
 }
 
-/// All settings, for the commands that plan with them. Each flag wins over the file.
+/// Settings on which the resources in AWS depend, for the commands that are about these alone. Each
+/// flag wins over the file.
 #[derive(Debug, Clone, Default, Args)]
-pub struct SettingArgs {
+pub struct AwsArgs {
     /// File and names.
     #[command(flatten)]
     pub installation: InstallationArgs,
@@ -87,6 +88,24 @@ pub struct SettingArgs {
     /// Security groups for nodes; default: the cluster's own
     #[arg(long, value_delimiter = ',', value_name = "ID,…", help_heading = "Settings")]
     pub security_groups: Vec<String>,
+    /// Tag for all AWS resources (may be repeated)
+    #[arg(long = "tag", value_name = "KEY=VALUE", help_heading = "Settings")]
+    pub tags: Vec<String>,
+}
+
+impl AwsArgs {
+    /// The same as flags of a command that accepts all settings.
+    pub fn settings(&self) -> SettingArgs {
+        SettingArgs { aws: self.clone(), ..SettingArgs::default() }
+    }
+}
+
+/// All settings, for the commands that plan with them. Each flag wins over the file.
+#[derive(Debug, Clone, Default, Args)]
+pub struct SettingArgs {
+    /// File, names, and the resources in AWS.
+    #[command(flatten)]
+    pub aws: AwsArgs,
     /// Image of the operator, without tag
     #[arg(long, value_name = "REPOSITORY", help_heading = "Settings")]
     pub image: Option<String>,
@@ -132,9 +151,6 @@ pub struct SettingArgs {
     /// Apply these NodePools and EC2NodeClasses instead of the default ones (may be repeated)
     #[arg(long = "nodepool-file", value_name = "FILE", help_heading = "Settings")]
     pub nodepool_files: Vec<PathBuf>,
-    /// Tag for all AWS resources (may be repeated)
-    #[arg(long = "tag", value_name = "KEY=VALUE", help_heading = "Settings")]
-    pub tags: Vec<String>,
 }
 
 #[cfg(test)]
@@ -157,6 +173,26 @@ mod tests {
             for flags in [&["--replicas", "1"][..], &["--no-defaults"], &["--set", "a=b"]] {
                 assert!(!parses(command, flags), "{command} {flags:?}");
                 assert!(parses("plan", flags), "{flags:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn commands_about_aws_alone_accept_no_settings_of_the_operator() {
+        let parses = |command: &[&str], flags: &[&str]| {
+            let line = [&["tenon"], command, flags].concat();
+            Cli::try_parse_from(line).is_ok()
+        };
+        for command in
+            [["iam", "print"], ["iam", "verify"], ["export", "terraform"], ["export", "cfn"]]
+        {
+            for flags in [&["--no-interruption"][..], &["--tag", "a=b"], &["--subnets", "subnet-1"]]
+            {
+                assert!(parses(&command, flags), "{command:?} {flags:?}");
+            }
+            for flags in [&["--replicas", "1"][..], &["--arch", "arm64"], &["--cpu-limit", "9"]] {
+                assert!(!parses(&command, flags), "{command:?} {flags:?}");
+                assert!(parses(&["export", "values"], flags), "{flags:?}");
             }
         }
     }

@@ -31,14 +31,12 @@ pub(crate) async fn run(
     printer: &Printer,
 ) -> Result<u8, ExpectedError> {
     let settings = match &args.form {
-        ExportForm::Manifests(args)
-        | ExportForm::Values(args)
-        | ExportForm::Terraform(args)
-        | ExportForm::Cfn(args) => &args.settings,
-        ExportForm::Flux(args) => &args.settings,
-        ExportForm::Argocd(args) => &args.settings,
+        ExportForm::Manifests(args) | ExportForm::Values(args) => args.settings.clone(),
+        ExportForm::Terraform(args) | ExportForm::Cfn(args) => args.settings.settings(),
+        ExportForm::Flux(args) => args.settings.clone(),
+        ExportForm::Argocd(args) => args.settings.clone(),
     };
-    let (settings, desired, aws) = desired(global, settings).await?;
+    let (settings, desired, aws) = desired(global, &settings).await?;
     let text = match &args.form {
         ExportForm::Manifests(_) => documents(desired.objects().map(|object| &object.body)),
         ExportForm::Values(_) => yaml(&values(&desired)),
@@ -100,7 +98,7 @@ async fn desired(
 
 /// Whether IAM knows the cluster's issuer already.
 async fn has_provider(aws: &Aws, desired: &Desired) -> Result<bool, ExpectedError> {
-    let Some(provider) = &desired.provider else { return Ok(false) };
+    let Some(provider) = desired.provider() else { return Ok(false) };
     let found = observe::iam::provider(aws, &provider.arn).await.map_err(observe_failed)?;
     Ok(found.is_some())
 }

@@ -43,7 +43,7 @@ pub(crate) async fn run(
     let saved = args.plan.as_deref().map(SavedPlan::read).transpose()?;
     let asks = !args.execution.yes
         && global.may_ask()
-        && args.settings.installation.file.is_none()
+        && args.settings.aws.installation.file.is_none()
         && saved.is_none();
     let answered =
         if asks { Some(Box::pin(asking::ask(global, args, printer)).await?) } else { None };

@@ -33,7 +33,7 @@ pub(crate) async fn run(
     shown_plan::warn(*printer, &trial);
     shown_plan::print(*printer, &target, &plan, &impact, &trial)?;
     if let Some(out) = &args.out {
-        let directory = args.settings.installation.file.as_deref().and_then(Path::parent);
+        let directory = args.settings.aws.installation.file.as_deref().and_then(Path::parent);
         let directory = directory.unwrap_or(Path::new(""));
         let config = &session.settings.config;
         SavedPlan::new(&plan, target, config, directory, clock::now()).write(out)?;

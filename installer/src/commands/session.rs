@@ -66,7 +66,7 @@ pub(super) fn observe_failed(failure: impl Into<Failure>) -> ExpectedError {
 
 /// The settings file, if one is named.
 pub(super) fn source(args: &SettingArgs) -> Result<Source, ExpectedError> {
-    Ok(args.installation.file.as_deref().map(Source::read).transpose()?.unwrap_or_default())
+    Ok(args.aws.installation.file.as_deref().map(Source::read).transpose()?.unwrap_or_default())
 }
 
 /// The cluster is found and reached; nothing was looked at yet.
@@ -228,7 +228,7 @@ pub(super) async fn take_lock(
     cleanup: &Cleanup,
 ) -> Result<Lock, ExpectedError> {
     let holder = Holder {
-        who: format!("{}@{}", global.user.as_deref().unwrap_or("somebody"), host(global)),
+        who: format!("{}@{}", global.user.as_deref().unwrap_or("unknown"), host(global)),
         operation: format!("tenon {operation}"),
         since: clock::now(),
     };
@@ -291,8 +291,8 @@ impl Session {
     /// The plan, or what stands in its way.
     pub(super) fn plan(&self) -> Result<Plan, ExpectedError> {
         if self.actual.agent == AgentState::Missing
-            && self.desired.association.is_some()
-            && !self.desired.install_agent
+            && self.desired.association().is_some()
+            && !self.desired.installs_agent()
             && !self.facts.cluster.auto_mode
         {
             return Err(ExpectedError::Preflight {

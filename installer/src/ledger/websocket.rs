@@ -266,11 +266,18 @@ mod tests {
         (head & 0x0f, payload.collect())
     }
 
-    #[tokio::test]
-    async fn bytes_go_both_ways_and_pings_are_answered() {
+    /// A connection whose server has named its port on both channels.
+    struct Forwarded {
+        server: DuplexStream,
+        stream: DuplexStream,
+        failure: oneshot::Receiver<String>,
+        pump: JoinSet<io::Result<()>>,
+    }
+
+    async fn forwarded() -> Forwarded {
         let (socket, mut server) = duplex(1 << 20);
-        let (mut stream, near) = duplex(2 * PART);
-        let (said, _failure) = oneshot::channel();
+        let (stream, near) = duplex(2 * PART);
+        let (said, failure) = oneshot::channel();
         let mut pump = JoinSet::new();
         pump.spawn(async move { carry(socket, near, 8085, said).await });
         let port = 8085_u16.to_le_bytes();
@@ -280,6 +287,12 @@ mod tests {
                 .await
                 .expect("sent");
         }
+        Forwarded { server, stream, failure, pump }
+    }
+
+    #[tokio::test]
+    async fn bytes_go_both_ways_and_pings_are_answered() {
+        let Forwarded { mut server, mut stream, failure: _failure, mut pump } = forwarded().await;
         server.write_all(&served(PING, b"x")).await.expect("sent");
         assert_eq!(sent(&mut server).await, (PONG, b"x".to_vec()));
         let long = vec![7; 300];
@@ -296,18 +309,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_port_that_can_not_be_used_says_why() {
-        let (socket, mut server) = duplex(1 << 20);
-        let (mut stream, near) = duplex(2 * PART);
-        let (said, failure) = oneshot::channel();
-        let mut pump = JoinSet::new();
-        pump.spawn(async move { carry(socket, near, 8085, said).await });
-        let port = 8085_u16.to_le_bytes();
-        for channel in [DATA, ERROR] {
-            server
-                .write_all(&served(BINARY, &[&[channel], &port[..]].concat()))
-                .await
-                .expect("sent");
-        }
+        let Forwarded { mut server, mut stream, failure, pump: _pump } = forwarded().await;
         let why = [&[ERROR], &b"connection refused"[..]].concat();
         server.write_all(&served(BINARY, &why)).await.expect("sent");
         server.write_all(&served(CLOSE, &[])).await.expect("sent");

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::Value;
 use tenon_iam_policies::Scope;
-use tenon_installer_core::aws::{Aws, AwsError, Calling, IfThere};
+use tenon_installer_core::aws::{Aws, AwsError, Calling, IfThere, all};
 use tenon_installer_core::kubernetes::client::{Cluster, KubeError};
 use tenon_installer_core::kubernetes::resources;
 use tenon_installer_core::observe::{ec2, iam, messaging};
@@ -118,7 +118,7 @@ async fn volumes(aws: &Aws, scope: &Scope) -> Result<Vec<String>, AwsError> {
     let mut filters = of_nodes(scope);
     filters.push(filter("status", &[VolumeState::Available.as_str()]));
     let pages = aws.ec2.describe_volumes().set_filters(Some(filters)).into_paginator();
-    let found = pages.items().send().collect::<Result<Vec<_>, _>>().await;
+    let found = all(pages.items().send()).await;
     let found = found.calling("ec2:DescribeVolumes", "*")?;
     Ok(found.into_iter().filter_map(|volume| volume.volume_id).collect())
 }
@@ -129,7 +129,7 @@ async fn interfaces(aws: &Aws, scope: &Scope) -> Result<Vec<Interface>, AwsError
         filter("status", &["available"]),
     ];
     let pages = aws.ec2.describe_network_interfaces().set_filters(Some(filters)).into_paginator();
-    let found = pages.items().send().collect::<Result<Vec<_>, _>>().await;
+    let found = all(pages.items().send()).await;
     let found = found.calling("ec2:DescribeNetworkInterfaces", "*")?;
     let interface = |found: aws_sdk_ec2::types::NetworkInterface| {
         let created = tag(found.tag_set.as_deref(), CNI_CREATED_TAG)?;
@@ -143,7 +143,7 @@ async fn spot_requests(aws: &Aws, scope: &Scope) -> Result<Vec<SpotRequest>, Aws
     let open = [SpotInstanceState::Open.as_str(), SpotInstanceState::Active.as_str()];
     filters.push(filter("state", &open));
     let pages = aws.ec2.describe_spot_instance_requests().set_filters(Some(filters));
-    let found = pages.into_paginator().items().send().collect::<Result<Vec<_>, _>>().await;
+    let found = all(pages.into_paginator().items().send()).await;
     let found = found.calling("ec2:DescribeSpotInstanceRequests", "*")?;
     let request = |found: aws_sdk_ec2::types::SpotInstanceRequest| {
         Some(SpotRequest {
@@ -162,7 +162,7 @@ async fn roles(aws: &Aws, path: &str) -> Result<Vec<(String, Tags)>, AwsError> {
         return Ok(Vec::new());
     }
     let pages = aws.iam.list_roles().path_prefix(path).into_paginator().items().send();
-    let found = pages.collect::<Result<Vec<_>, _>>().await.calling("iam:ListRoles", path)?;
+    let found = all(pages).await.calling("iam:ListRoles", path)?;
     let found = found.into_iter().filter(|role| role.path.starts_with(path));
     let read = found.map(|role| async move {
         let call = aws.iam.get_role().role_name(&role.role_name).send().await;

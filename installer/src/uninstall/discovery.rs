@@ -167,7 +167,7 @@ async fn provider(
     actual: &Actual,
 ) -> Result<Option<Result<String, String>>, AwsError> {
     let Some(arn) = &desired.provider_arn else { return Ok(None) };
-    let state = match (&desired.provider, &actual.provider) {
+    let state = match (desired.provider(), &actual.provider) {
         (Some(_), state) => state.clone(),
         // An earlier run may have made it, when the operator had its role by IRSA.
         (None, _) => readable(observe::iam::provider(&context.aws, arn).await)?.flatten(),

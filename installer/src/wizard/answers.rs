@@ -8,7 +8,7 @@ use tenon_installer_core::settings::values::Values;
 use super::ask::Question;
 use super::known::{GROUP_LABEL, HostChoice, Known};
 use super::questions::most_vcpus;
-use super::step::{ARCHITECTURES, Answers, DETAILS, Delivery, IMAGES, Step};
+use super::step::{ARCHITECTURES, Answers, Delivery, IMAGES, Step, details};
 
 impl Step {
     /// Takes an answer, or says what is wrong with it.
@@ -172,14 +172,14 @@ impl Step {
 pub(super) fn accepted(answers: &Answers, known: &Known) -> (Answers, Vec<String>) {
     let mut accepted = Answers { is_detailed: true, ..answers.clone() };
     let mut words = Vec::new();
-    for step in DETAILS {
+    for step in details() {
         if !step.applies(&accepted, known) {
             continue;
         }
         let question = step.question(&accepted, known);
         // A default that its own question would refuse is asked for.
         if step.take(&question.default, &mut accepted, known).is_ok() {
-            words.push(format!("{}: {}", label(*step), chosen_words(*step, &question, known)));
+            words.push(format!("{}: {}", label(step), chosen_words(step, &question, known)));
         }
     }
     accepted.is_detailed = answers.is_detailed;

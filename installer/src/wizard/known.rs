@@ -70,10 +70,10 @@ pub(crate) struct Survey {
 /// A node that no NodePool launched and that takes pods.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct NodeView {
-    /// Its node group; empty for a node without one.
-    pub(crate) group: String,
-    /// Availability zone, by name; empty where the node has no label for it.
-    pub(crate) zone: String,
+    /// Name of its node group.
+    pub(crate) group: Option<String>,
+    /// Name of its availability zone; `None` where the node has no label for it.
+    pub(crate) zone: Option<String>,
     /// Its taints that keep pods away: key, value, effect.
     pub(crate) taints: BTreeSet<(String, String, String)>,
 }
@@ -124,8 +124,10 @@ impl Survey {
             format!("on the nodes that exist: {}", nodes_in_words(&open)),
         )];
         let mut groups: BTreeMap<&str, Vec<&NodeView>> = BTreeMap::new();
-        for node in self.nodes.iter().filter(|node| !node.group.is_empty()) {
-            groups.entry(&node.group).or_default().push(node);
+        for node in &self.nodes {
+            if let Some(group) = &node.group {
+                groups.entry(group).or_default().push(node);
+            }
         }
         for (name, nodes) in groups {
             let taints = nodes.iter().flat_map(|node| node.taints.clone()).collect::<BTreeSet<_>>();
@@ -187,7 +189,7 @@ impl Survey {
 }
 
 fn nodes_in_words(nodes: &[&NodeView]) -> String {
-    let zones = nodes.iter().map(|node| node.zone.as_str()).filter(|zone| !zone.is_empty());
+    let zones = nodes.iter().filter_map(|node| node.zone.as_deref());
     let zones = zones.collect::<BTreeSet<_>>().len();
     match nodes.len() {
         0 => "none takes its pods".to_owned(),

@@ -94,20 +94,18 @@ pub(super) const REST: &[Step] = &[
 ];
 
 /// What can be accepted all at once.
-pub(super) const DETAILS: &[Step] = &[
-    Step::Host,
-    Step::Identity,
-    Step::Agent,
-    Step::Discovery,
-    Step::Subnets,
-    Step::SecurityGroups,
-    Step::Interruption,
-    Step::Defaults,
-    Step::Image,
-    Step::Capacity,
-    Step::Architectures,
-    Step::CpuLimit,
-];
+pub(super) fn details() -> impl Iterator<Item = Step> {
+    REST.iter().copied().filter(|step| step.is_detail())
+}
+
+impl Step {
+    /// Whether it can be accepted together with all other details.
+    fn is_detail(self) -> bool {
+        let before = [Self::Account, Self::Karpenter, Self::ClusterAutoscaler, Self::Recommended];
+        let after = [Self::Delivery, Self::Charts, Self::Repository, Self::Folder];
+        REST.contains(&self) && !before.contains(&self) && !after.contains(&self)
+    }
+}
 
 /// In the order in which they are offered.
 pub(super) const ARCHITECTURES: [Architecture; 2] = [Architecture::Amd64, Architecture::Arm64];
@@ -119,8 +117,7 @@ impl Step {
     /// Whether it is asked: not what was given, and not what earlier answers made pointless.
     pub(super) fn applies(self, answers: &Answers, known: &Known) -> bool {
         let (given, config, survey) = (&known.given, &answers.config, &known.survey);
-        let is_details = DETAILS.contains(&self);
-        if is_details && !answers.is_detailed {
+        if self.is_detail() && !answers.is_detailed {
             return false;
         }
         let defaults =
@@ -136,7 +133,7 @@ impl Step {
             Self::ClusterAutoscaler => has(RivalKind::ClusterAutoscaler),
             Self::Recommended => {
                 let detailed = Answers { is_detailed: true, ..answers.clone() };
-                DETAILS.iter().any(|step| step.applies(&detailed, known))
+                details().any(|step| step.applies(&detailed, known))
             }
             Self::Host => {
                 let values = &given.deploy.values;

@@ -81,8 +81,8 @@ fn view(node: &Value) -> Option<NodeView> {
     let text = |taint: &Value, key: &str| taint[key].as_str().unwrap_or_default().to_owned();
     let taints = node["spec"]["taints"].as_array().into_iter().flatten();
     Some(NodeView {
-        group: label(GROUP_LABEL).unwrap_or_default().to_owned(),
-        zone: label("topology.kubernetes.io/zone").unwrap_or_default().to_owned(),
+        group: label(GROUP_LABEL).map(str::to_owned),
+        zone: label("topology.kubernetes.io/zone").map(str::to_owned),
         taints: taints
             .map(|taint| (text(taint, "key"), text(taint, "value"), text(taint, "effect")))
             .filter(|(_, _, effect)| effect != "PreferNoSchedule")
@@ -107,7 +107,10 @@ mod tests {
         ]});
         let labels = json!({GROUP_LABEL: "system", "topology.kubernetes.io/zone": "eu-west-1a"});
         let found = node(labels, taints).expect("it takes pods");
-        assert_eq!((found.group.as_str(), found.zone.as_str()), ("system", "eu-west-1a"));
+        assert_eq!(
+            (found.group.as_deref(), found.zone.as_deref()),
+            (Some("system"), Some("eu-west-1a"))
+        );
         let taint = ("dedicated".to_owned(), "system".to_owned(), "NoSchedule".to_owned());
         assert_eq!(found.taints, [taint].into());
         assert_eq!(node(json!({"karpenter.sh/nodepool": "default"}), json!({})), None);

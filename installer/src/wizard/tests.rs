@@ -58,8 +58,8 @@ fn survey() -> Survey {
 fn node(group: &str, zone: &str, taint: Option<&str>) -> NodeView {
     let taint = taint.map(|key| (key.to_owned(), "system".to_owned(), "NoSchedule".to_owned()));
     NodeView {
-        group: group.to_owned(),
-        zone: format!("eu-central-1{zone}"),
+        group: (!group.is_empty()).then(|| group.to_owned()),
+        zone: Some(format!("eu-central-1{zone}")),
         taints: taint.into_iter().collect(),
     }
 }

@@ -63,7 +63,7 @@ async fn provider(sources: &Sources<'_>) -> Result<Option<Vec<String>>, Unread> 
     let found = found?;
     let mut audiences = found.map(|found| found.client_id_list().to_vec());
     // Before an installation, what it makes is as good as there.
-    if let Some(wanted) = desired.provider.as_ref().filter(|_| !sources.installed) {
+    if let Some(wanted) = desired.provider().filter(|_| !sources.installed) {
         audiences.get_or_insert_default().push(wanted.audience.clone());
     }
     Ok(audiences)
@@ -139,7 +139,7 @@ async fn trust_problems(sources: &Sources<'_>) -> Result<Vec<String>, Unread> {
     let desired = desired(sources)?;
     let mut asked = Vec::new();
     if desired.controller_role.spec.is_none() {
-        let (who, action) = match &desired.provider {
+        let (who, action) = match desired.provider() {
             Some(provider) => (provider.arn.as_str(), "sts:AssumeRoleWithWebIdentity"),
             None => (identity::POD_IDENTITY_SERVICE, "sts:AssumeRole"),
         };

@@ -190,7 +190,7 @@ fn node_view(node: &Value, used: &BTreeMap<String, (i64, i64)>) -> NodeView {
         .any(|one| one["type"].as_str() == Some("Ready") && one["status"].as_str() == Some("True"));
     let is_closed = node.pointer("/spec/unschedulable").and_then(Value::as_bool).unwrap_or(false);
     NodeView {
-        zone: label("topology.kubernetes.io/zone").unwrap_or_default().to_owned(),
+        zone: label("topology.kubernetes.io/zone").map(str::to_owned),
         ready: is_ready && !is_closed,
         from_node_pool: label("karpenter.sh/nodepool").is_some(),
         fargate: label("eks.amazonaws.com/compute-type") == Some("fargate"),

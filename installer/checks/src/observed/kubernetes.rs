@@ -51,13 +51,13 @@ pub struct KubernetesView {
 #[serde(rename_all = "camelCase", default)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "each is told by a label, taint or condition of its own"
+    reason = "each is shown by a label, taint or condition of its own"
 )]
 pub struct NodeView {
     /// Name in Kubernetes.
     pub name: String,
-    /// Value of `topology.kubernetes.io/zone`; empty without the label.
-    pub zone: String,
+    /// Value of the label `topology.kubernetes.io/zone`.
+    pub zone: Option<String>,
     /// It is ready and takes pods.
     pub ready: bool,
     /// A NodePool's.

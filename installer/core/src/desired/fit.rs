@@ -6,7 +6,7 @@ use crate::settings::config::{Authorization, Host, IdentityMode};
 
 /// How the operator's pods get their role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Identity {
+pub(super) enum Mechanism {
     /// EKS Pod Identity.
     PodIdentity,
     /// IAM roles for service accounts.
@@ -14,16 +14,18 @@ pub(super) enum Identity {
 }
 
 /// Pod Identity, unless something else is asked for or the pods run where there is none.
-pub(super) fn identity(settings: &Settings) -> Identity {
+pub(super) fn mechanism(settings: &Settings) -> Mechanism {
     match (settings.identity, settings.host) {
-        (IdentityMode::PodIdentity, _) | (IdentityMode::Auto, Host::Nodes) => Identity::PodIdentity,
-        (IdentityMode::Irsa, _) | (IdentityMode::Auto, Host::Fargate) => Identity::Irsa,
+        (IdentityMode::PodIdentity, _) | (IdentityMode::Auto, Host::Nodes) => {
+            Mechanism::PodIdentity
+        }
+        (IdentityMode::Irsa, _) | (IdentityMode::Auto, Host::Fargate) => Mechanism::Irsa,
     }
 }
 
 /// Whether the operator's pods get their role by EKS Pod Identity; otherwise by IRSA.
 pub fn by_pod_identity(settings: &Settings) -> bool {
-    identity(settings) == Identity::PodIdentity
+    mechanism(settings) == Mechanism::PodIdentity
 }
 
 /// Whether nodes are let in by the ConfigMap `aws-auth`: only where it is asked for, or where
@@ -70,7 +72,7 @@ pub(super) fn unfit(settings: &Settings, facts: &Facts) -> Vec<String> {
                 .to_owned(),
         );
     }
-    if cluster.oidc_issuer.is_none() && identity(settings) == Identity::Irsa {
+    if cluster.oidc_issuer.is_none() && mechanism(settings) == Mechanism::Irsa {
         reasons.push("EKS reports no OIDC issuer for the cluster: use Pod Identity".to_owned());
     }
     if let Some(name) = settings.node_role_name.as_ref().filter(|_| facts.node_role_arn.is_none()) {

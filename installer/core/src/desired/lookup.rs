@@ -17,7 +17,7 @@ impl Desired {
             roles: ours.map(|role| role.name.clone()).collect(),
             node_role_arn: self.node_role.arn.clone(),
             service_account: self.service_account.clone(),
-            provider_arn: self.provider.as_ref().map(|provider| provider.arn.clone()),
+            provider_arn: self.provider().map(|provider| provider.arn.clone()),
             profile: self.profile_name.clone(),
             spot_role: self.spot_role,
             fargate: self.fargate_name.clone(),

@@ -10,7 +10,7 @@ use aws_sdk_ec2::types::{
 };
 use tenon_iam_policies::Scope;
 
-use crate::aws::{Aws, AwsError, Calling, IfThere};
+use crate::aws::{Aws, AwsError, Calling, IfThere, all};
 use crate::clock;
 use crate::ownership::{DISCOVERY_MARK, Tags};
 
@@ -61,8 +61,7 @@ pub async fn node_instances(
             call.filters(Filter::builder().name("instance-state-name").set_values(states).build());
     }
     let pages = call.into_paginator().items().send();
-    let reservations =
-        pages.collect::<Result<Vec<_>, _>>().await.calling("ec2:DescribeInstances", "*")?;
+    let reservations = all(pages).await.calling("ec2:DescribeInstances", "*")?;
     Ok(reservations
         .into_iter()
         .flat_map(|reservation| reservation.instances.unwrap_or_default())
@@ -95,15 +94,14 @@ pub async fn launch_templates(aws: &Aws, scope: &Scope) -> Result<Vec<String>, A
         .into_paginator()
         .items()
         .send();
-    let templates =
-        pages.collect::<Result<Vec<_>, _>>().await.calling("ec2:DescribeLaunchTemplates", "*")?;
+    let templates = all(pages).await.calling("ec2:DescribeLaunchTemplates", "*")?;
     Ok(templates.into_iter().filter_map(|template| template.launch_template_id).collect())
 }
 
 /// How many launch templates the account has, whoever made them.
 pub async fn launch_templates_of_account(aws: &Aws) -> Result<usize, AwsError> {
     let pages = aws.ec2.describe_launch_templates().into_paginator().items().send();
-    let found = pages.collect::<Result<Vec<_>, _>>().await;
+    let found = all(pages).await;
     Ok(found.calling("ec2:DescribeLaunchTemplates", "*")?.len())
 }
 
@@ -179,7 +177,7 @@ impl Selection {
 pub async fn subnets(aws: &Aws, which: Selection) -> Result<Vec<Subnet>, AwsError> {
     let Some(Asked { ids, filters, what }) = which.asked() else { return Ok(Vec::new()) };
     let call = aws.ec2.describe_subnets().set_subnet_ids(ids).set_filters(filters);
-    let found = call.into_paginator().items().send().collect::<Result<Vec<_>, _>>().await;
+    let found = all(call.into_paginator().items().send()).await;
     found.calling("ec2:DescribeSubnets", what)
 }
 
@@ -187,14 +185,14 @@ pub async fn subnets(aws: &Aws, which: Selection) -> Result<Vec<Subnet>, AwsErro
 pub async fn security_groups(aws: &Aws, which: Selection) -> Result<Vec<SecurityGroup>, AwsError> {
     let Some(Asked { ids, filters, what }) = which.asked() else { return Ok(Vec::new()) };
     let call = aws.ec2.describe_security_groups().set_group_ids(ids).set_filters(filters);
-    let found = call.into_paginator().items().send().collect::<Result<Vec<_>, _>>().await;
+    let found = all(call.into_paginator().items().send()).await;
     found.calling("ec2:DescribeSecurityGroups", what)
 }
 
 /// Route tables of a VPC.
 pub async fn route_tables(aws: &Aws, vpc: &str) -> Result<Vec<RouteTable>, AwsError> {
     let call = aws.ec2.describe_route_tables().filters(filter("vpc-id", vpc));
-    let found = call.into_paginator().items().send().collect::<Result<Vec<_>, _>>().await;
+    let found = all(call.into_paginator().items().send()).await;
     found.calling("ec2:DescribeRouteTables", "*")
 }
 
@@ -208,7 +206,7 @@ pub async fn zones(aws: &Aws) -> Result<Vec<AvailabilityZone>, AwsError> {
 /// Endpoints in a VPC for services of AWS.
 pub async fn endpoints(aws: &Aws, vpc: &str) -> Result<Vec<VpcEndpoint>, AwsError> {
     let call = aws.ec2.describe_vpc_endpoints().filters(filter("vpc-id", vpc));
-    let found = call.into_paginator().items().send().collect::<Result<Vec<_>, _>>().await;
+    let found = all(call.into_paginator().items().send()).await;
     found.calling("ec2:DescribeVpcEndpoints", "*")
 }
 
@@ -235,7 +233,7 @@ pub async fn offerings(aws: &Aws, types: &[&str]) -> Result<BTreeMap<String, usi
         .describe_instance_type_offerings()
         .location_type(LocationType::AvailabilityZone)
         .filters(types);
-    let found = call.into_paginator().items().send().collect::<Result<Vec<_>, _>>().await;
+    let found = all(call.into_paginator().items().send()).await;
     let mut per_zone = BTreeMap::new();
     for offering in found.calling("ec2:DescribeInstanceTypeOfferings", "*")? {
         *per_zone.entry(offering.location.unwrap_or_default()).or_insert(0) += 1;
@@ -259,7 +257,7 @@ pub async fn spot_prices(
         .start_time(SystemTime::from(clock::now()).into())
         .product_descriptions("Linux/UNIX")
         .filters(filter);
-    let found = call.into_paginator().items().send().collect::<Result<Vec<_>, _>>().await;
+    let found = all(call.into_paginator().items().send()).await;
     let prices =
         found.calling("ec2:DescribeSpotPriceHistory", "*")?.into_iter().filter_map(|one| {
             let price = one.spot_price()?.parse().ok()?;

@@ -4,7 +4,7 @@ use aws_sdk_eks::types::AccessEntry;
 use tenon_iam_policies::identity::ServiceAccount;
 
 use super::state::{AccessEntryState, AssociationState, FargateState};
-use crate::aws::{Aws, AwsError, Calling, IfThere};
+use crate::aws::{Aws, AwsError, Calling, IfThere, all};
 
 /// An add-on's status.
 pub async fn addon(aws: &Aws, cluster: &str, name: &str) -> Result<Option<String>, AwsError> {
@@ -20,7 +20,7 @@ pub async fn addon(aws: &Aws, cluster: &str, name: &str) -> Result<Option<String
 /// Names of all clusters in the region.
 pub async fn clusters(aws: &Aws) -> Result<Vec<String>, AwsError> {
     let pages = aws.eks.list_clusters().into_paginator().items().send();
-    pages.collect::<Result<Vec<_>, _>>().await.calling("eks:ListClusters", "*")
+    all(pages).await.calling("eks:ListClusters", "*")
 }
 
 /// The Pod Identity association of a service account.
@@ -38,8 +38,7 @@ pub async fn association(
         .into_paginator()
         .items()
         .send();
-    let found = pages
-        .collect::<Result<Vec<_>, _>>()
+    let found = all(pages)
         .await
         .calling("eks:ListPodIdentityAssociations", format!("cluster {cluster}"))?;
     // Also filtered here: a second association for another account must never be taken for ours.
@@ -83,7 +82,7 @@ pub async fn access_entry(
 /// The principals of all access entries.
 pub async fn principals(aws: &Aws, cluster: &str) -> Result<Vec<String>, AwsError> {
     let pages = aws.eks.list_access_entries().cluster_name(cluster).into_paginator().items().send();
-    let found = pages.collect::<Result<Vec<_>, _>>().await;
+    let found = all(pages).await;
     match found.calling("eks:ListAccessEntries", format!("cluster {cluster}")) {
         Err(error) if knows_no_entries(&error) => Ok(Vec::new()),
         found => found,

@@ -6,7 +6,7 @@ use aws_sdk_iam::types::{ContextEntry, EvaluationResult};
 use percent_encoding::percent_decode_str;
 
 use super::state::{ProfileState, ProviderState, RoleState};
-use crate::aws::{Aws, AwsError, Calling, IfThere};
+use crate::aws::{Aws, AwsError, Calling, IfThere, all};
 use crate::ownership::Tags;
 
 /// The service-linked role of EC2 Spot.
@@ -43,19 +43,11 @@ pub async fn role(aws: &Aws, name: &str) -> Result<Option<RoleState>, AwsError> 
     let attached = async {
         let pages =
             aws.iam.list_attached_role_policies().role_name(name).into_paginator().items().send();
-        pages
-            .collect::<Result<Vec<_>, _>>()
-            .await
-            .calling("iam:ListAttachedRolePolicies", what())
-            .if_there()
+        all(pages).await.calling("iam:ListAttachedRolePolicies", what()).if_there()
     };
     let inline = async {
         let pages = aws.iam.list_role_policies().role_name(name).into_paginator().items().send();
-        pages
-            .collect::<Result<Vec<_>, _>>()
-            .await
-            .calling("iam:ListRolePolicies", what())
-            .if_there()
+        all(pages).await.calling("iam:ListRolePolicies", what()).if_there()
     };
     let (attached, inline_names) = tokio::try_join!(attached, inline)?;
     let inline_names = inline_names.unwrap_or_default();
@@ -85,8 +77,7 @@ pub async fn role(aws: &Aws, name: &str) -> Result<Option<RoleState>, AwsError> 
 /// Instance profiles under a path, which is where the operator makes its own.
 pub async fn instance_profiles(aws: &Aws, path: &str) -> Result<Vec<String>, AwsError> {
     let pages = aws.iam.list_instance_profiles().path_prefix(path).into_paginator().items().send();
-    let profiles =
-        pages.collect::<Result<Vec<_>, _>>().await.calling("iam:ListInstanceProfiles", path)?;
+    let profiles = all(pages).await.calling("iam:ListInstanceProfiles", path)?;
     // Looked at again here: what is deleted by name must be under the path for certain.
     Ok(profiles
         .into_iter()
@@ -121,7 +112,7 @@ pub async fn provider(aws: &Aws, arn: &str) -> Result<Option<ProviderState>, Aws
 /// Names of the roles that trust an identity provider.
 pub async fn roles_trusting(aws: &Aws, provider_arn: &str) -> Result<Vec<String>, AwsError> {
     let pages = aws.iam.list_roles().into_paginator().items().send();
-    let roles = pages.collect::<Result<Vec<_>, _>>().await.calling("iam:ListRoles", "*")?;
+    let roles = all(pages).await.calling("iam:ListRoles", "*")?;
     // IAM returns documents percent-encoded.
     let trusts =
         |document: &str| percent_decode_str(document).decode_utf8_lossy().contains(provider_arn);
@@ -160,6 +151,6 @@ pub async fn simulate(
         .set_action_names(Some(actions))
         .resource_arns(resource)
         .set_context_entries((!context.is_empty()).then_some(context));
-    let results = call.into_paginator().items().send().collect::<Result<Vec<_>, _>>().await;
+    let results = all(call.into_paginator().items().send()).await;
     results.calling("iam:SimulatePrincipalPolicy", principal)
 }

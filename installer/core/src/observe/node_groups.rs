@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use aws_sdk_ec2::types::Filter;
 use aws_sdk_eks::types::Nodegroup;
 
-use crate::aws::{Aws, AwsError, Calling};
+use crate::aws::{Aws, AwsError, Calling, all};
 use crate::settings::config::Architecture;
 
 /// The tags that EKS puts on instances of a node group.
@@ -46,7 +46,7 @@ impl NodeGroup {
 /// All node groups of a cluster, by name.
 pub async fn read(aws: &Aws, cluster: &str) -> Result<Vec<NodeGroup>, AwsError> {
     let pages = aws.eks.list_nodegroups().cluster_name(cluster).into_paginator().items().send();
-    let names = pages.collect::<Result<Vec<_>, _>>().await;
+    let names = all(pages).await;
     let names = names.calling("eks:ListNodegroups", format!("cluster {cluster}"))?;
     let groups = names.iter().map(|name| async move {
         let call = aws.eks.describe_nodegroup().cluster_name(cluster).nodegroup_name(name);
@@ -77,7 +77,7 @@ pub async fn security_groups(aws: &Aws, cluster: &str) -> Result<Vec<String>, Aw
         .into_paginator()
         .items()
         .send();
-    let found = pages.collect::<Result<Vec<_>, _>>().await;
+    let found = all(pages).await;
     let found = found.calling("ec2:DescribeInstances", "*")?;
     let instances = found.into_iter().flat_map(|one| one.instances.unwrap_or_default());
     let groups = instances.flat_map(|one| one.security_groups.unwrap_or_default());

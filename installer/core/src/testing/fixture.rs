@@ -95,22 +95,22 @@ pub fn complete(desired: &Desired) -> Actual {
             },
         );
     }
-    actual.association = desired.association.as_ref().map(|association| AssociationState {
+    actual.association = desired.association().map(|association| AssociationState {
         id: "a-1".to_owned(),
         arn: "arn:association".to_owned(),
         role_arn: association.role_arn.clone(),
         tags: association.tags.clone(),
     });
-    actual.provider = desired.provider.as_ref().map(|provider| ProviderState {
+    actual.provider = desired.provider().map(|provider| ProviderState {
         audiences: vec![provider.audience.clone()],
         tags: provider.tags.clone(),
     });
-    actual.access_entry = desired.access_entry.as_ref().map(|entry| AccessEntryState {
+    actual.access_entry = desired.access_entry().map(|entry| AccessEntryState {
         arn: "arn:entry".to_owned(),
         kind: entry.kind.to_owned(),
         tags: entry.tags.clone(),
     });
-    actual.aws_auth = desired.aws_auth.as_ref().and_then(|mapping| {
+    actual.aws_auth = desired.aws_auth().and_then(|mapping| {
         aws_auth::with(None, mapping, &desired.installation.id).expect("there is none")
     });
     actual.profile = desired.profile.as_ref().map(|profile| ProfileState {

@@ -7,7 +7,7 @@ use crate::errors::ExpectedError;
 
 /// Refuses what would look complete and would not let a node in.
 pub(super) fn check(desired: &Desired) -> Result<(), ExpectedError> {
-    let Some(mapping) = &desired.aws_auth else { return Ok(()) };
+    let Some(mapping) = desired.aws_auth() else { return Ok(()) };
     Err(ExpectedError::Refused {
         reasons: vec![format!(
             "nodes are authorized by the ConfigMap kube-system/aws-auth, which is not an AWS \

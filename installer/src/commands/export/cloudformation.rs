@@ -23,7 +23,7 @@ pub(super) fn template(desired: &Desired, has_provider: bool) -> Value {
     let mut add = |id: String, kind: &str, properties: Value| {
         resources.insert(id, json!({"Type": kind, "Properties": properties}));
     };
-    if let Some(association) = &desired.association {
+    if let Some(association) = desired.association() {
         add(
             "ControllerAssociation".to_owned(),
             "AWS::EKS::PodIdentityAssociation",
@@ -36,7 +36,7 @@ pub(super) fn template(desired: &Desired, has_provider: bool) -> Value {
             }),
         );
     }
-    if let Some(entry) = &desired.access_entry {
+    if let Some(entry) = desired.access_entry() {
         add(
             "NodeAccess".to_owned(),
             "AWS::EKS::AccessEntry",
@@ -71,7 +71,7 @@ pub(super) fn template(desired: &Desired, has_provider: bool) -> Value {
             }),
         );
     }
-    if let Some(provider) = desired.provider.as_ref().filter(|_| !has_provider) {
+    if let Some(provider) = desired.provider().filter(|_| !has_provider) {
         add(
             "ClusterIssuer".to_owned(),
             "AWS::IAM::OIDCProvider",
@@ -82,7 +82,7 @@ pub(super) fn template(desired: &Desired, has_provider: bool) -> Value {
             }),
         );
     }
-    if desired.install_agent && desired.association.is_some() {
+    if desired.installs_agent() && desired.association().is_some() {
         add(
             "PodIdentityAgent".to_owned(),
             "AWS::EKS::Addon",

@@ -19,7 +19,7 @@ pub(super) fn module(desired: &Desired, cloud: &Actual) -> Value {
         add_role(&mut resources, label, role);
     }
     let cluster = &desired.scope.cluster;
-    if let Some(association) = &desired.association {
+    if let Some(association) = desired.association() {
         resources.add(
             "aws_eks_pod_identity_association",
             "controller",
@@ -32,7 +32,7 @@ pub(super) fn module(desired: &Desired, cloud: &Actual) -> Value {
             }),
         );
     }
-    if let Some(entry) = &desired.access_entry {
+    if let Some(entry) = desired.access_entry() {
         resources.add(
             "aws_eks_access_entry",
             "node",
@@ -135,7 +135,7 @@ fn add_role(resources: &mut Resources, label: &str, role: &RoleUse) {
 }
 
 fn add_identity(resources: &mut Resources, desired: &Desired, has_provider: bool) {
-    if let Some(provider) = desired.provider.as_ref().filter(|_| !has_provider) {
+    if let Some(provider) = desired.provider().filter(|_| !has_provider) {
         resources.add(
             "aws_iam_openid_connect_provider",
             "cluster",
@@ -146,7 +146,7 @@ fn add_identity(resources: &mut Resources, desired: &Desired, has_provider: bool
             }),
         );
     }
-    if desired.install_agent && desired.association.is_some() {
+    if desired.installs_agent() && desired.association().is_some() {
         resources.add(
             "aws_eks_addon",
             "pod_identity_agent",

@@ -27,7 +27,7 @@ pub(super) async fn run(
 ) -> Result<u8, ExpectedError> {
     let (document, kubernetes) = match args.purpose {
         For::Plan => of_plan(global, args, printer).await?,
-        For::Look => (of(global, args, Purpose::Look).await?, Vec::new()),
+        For::Read => (of(global, args, Purpose::Read).await?, Vec::new()),
         For::Install => (of(global, args, Purpose::Install).await?, Vec::new()),
         For::Uninstall => (of(global, args, Purpose::Uninstall).await?, Vec::new()),
     };

@@ -33,7 +33,8 @@ pub(super) async fn run(
     printer: &Printer,
 ) -> Result<u8, ExpectedError> {
     let (settings, desired) =
-        desired_without_cluster(global, &args.settings, args.oidc_issuer.as_deref()).await?;
+        desired_without_cluster(global, &args.settings.settings(), args.oidc_issuer.as_deref())
+            .await?;
     let sheets = sheets(args, &settings, &desired)
         .map_err(|error| ExpectedError::Preflight { reasons: vec![error.to_string()] })?;
     if let Some(directory) = &args.directory {

@@ -4,6 +4,7 @@ use clap::Parser;
 use serde_json::Value;
 use tenon_iam_policies::caller::{Purpose, caller_document, caller_document_for};
 use tenon_iam_policies::cover::gaps;
+use tenon_installer_core::desired::Identity;
 use tenon_installer_core::observe::actual::Actual;
 use tenon_installer_core::observe::state::AgentState;
 use tenon_installer_core::plan::diff;
@@ -96,7 +97,9 @@ fn untouched(desired: &Desired) -> Actual {
 #[test]
 fn the_callers_policy_covers_every_call_of_a_plan_and_is_part_of_the_whole() {
     let (settings, mut desired) = example();
-    desired.install_agent = true;
+    if let Identity::PodIdentity { install_agent, .. } = &mut desired.identity {
+        *install_agent = true;
+    }
     let plan = diff(&desired, &untouched(&desired)).expect("no quota blocks them");
     let needed = plan.caller_actions();
     let actions = needed.iter().map(|one| one.action.as_str()).filter(|one| one.contains(':'));

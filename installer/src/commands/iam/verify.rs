@@ -39,8 +39,9 @@ pub(super) async fn run(
     args: &VerifyArgs,
     printer: &Printer,
 ) -> Result<u8, ExpectedError> {
-    let source = source(&args.settings)?;
-    let session = Session::open(global, &args.settings, source, Fallback::Record).await?;
+    let settings = args.settings.settings();
+    let source = source(&settings)?;
+    let session = Session::open(global, &settings, source, Fallback::Record).await?;
     session.introduce(*printer);
     let role = &session.desired.controller_role;
     let names = [role.name.clone()];

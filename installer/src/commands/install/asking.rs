@@ -9,11 +9,11 @@ use tenon_installer_core::observe::{eks, facts};
 use tenon_installer_core::settings::{Settings, SettingsError, Source};
 use tenon_installer_core::target::{self, Target};
 
+use crate::cli::GlobalArgs;
 use crate::cli::export::{ArgocdArgs, ChartArgs, ExportArgs, ExportForm, FluxArgs};
 use crate::cli::install::InstallArgs;
 use crate::cli::overlay::{overlay, resolve};
 use crate::cli::settings::InstallationArgs;
-use crate::cli::{GlobalArgs, SettingArgs};
 use crate::commands::export;
 use crate::commands::session::{self, observe_failed};
 use crate::errors::ExpectedError;
@@ -167,13 +167,9 @@ pub(super) async fn deliver(
     printer: &Printer,
 ) -> Result<u8, ExpectedError> {
     let Answers { delivery, charts, repository, folder, .. } = &answered.answers;
-    let settings = SettingArgs {
-        installation: InstallationArgs {
-            file: Some(file.to_owned()),
-            ..InstallationArgs::default()
-        },
-        ..SettingArgs::default()
-    };
+    let installation =
+        InstallationArgs { file: Some(file.to_owned()), ..InstallationArgs::default() };
+    let settings = installation.settings();
     let charts = ChartArgs {
         charts: charts.clone(),
         chart_version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -81,7 +81,7 @@ impl Account {
             association: self
                 .associations
                 .remove(&(account.namespace.clone(), account.name.clone())),
-            provider: desired.provider.as_ref().and_then(|it| self.providers.remove(&it.arn)),
+            provider: desired.provider().and_then(|it| self.providers.remove(&it.arn)),
             access_entry: self.entries.remove(&desired.node_role.arn),
             aws_auth: self.aws_auth.take(),
             profile: self.profiles.remove(&desired.profile_name),
@@ -128,7 +128,7 @@ impl Account {
         self.spot_role = spot_role;
         let key = (account.namespace.clone(), account.name.clone());
         self.associations.extend(association.map(|it| (key, it)));
-        let arn = desired.provider.as_ref().map(|it| it.arn.clone());
+        let arn = desired.provider().map(|it| it.arn.clone());
         self.providers.extend(arn.zip(provider));
         self.entries.extend(access_entry.map(|it| (desired.node_role.arn.clone(), it)));
         self.aws_auth = aws_auth;

@@ -99,7 +99,8 @@ impl Foreign {
             Self::Rule => desired.rules.iter().any(|rule| rule.name == DESIRED[0].rules[0].name),
             Self::Association => true,
             Self::Entry => {
-                desired.access_entry.is_some() && desired.node_role.arn == DESIRED[0].node_role.arn
+                desired.access_entry().is_some()
+                    && desired.node_role.arn == DESIRED[0].node_role.arn
             }
             Self::Profile => desired.profile.is_some(),
             Self::Fargate => desired.fargate.is_some(),
@@ -111,9 +112,9 @@ impl Foreign {
                 }
             }
             Self::Subnet => desired.discovery.iter().any(|id| id == "subnet-a"),
-            Self::BrokenAuth => desired.aws_auth.is_some(),
+            Self::BrokenAuth => desired.aws_auth().is_some(),
             Self::UselessAuth => {
-                desired.aws_auth.is_some() && desired.node_role.arn == DESIRED[0].node_role.arn
+                desired.aws_auth().is_some() && desired.node_role.arn == DESIRED[0].node_role.arn
             }
         }
     }

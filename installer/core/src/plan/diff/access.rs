@@ -15,7 +15,7 @@ impl Differ<'_> {
         let resource = self.desired.node_role.arn.clone();
         let entry = format!("access entry of {resource}");
         let step = |op, action| Step::new("access-entry", ACCESS_ENTRY, &resource, op, action);
-        let Some(wanted) = &self.desired.access_entry else {
+        let Some(wanted) = self.desired.access_entry() else {
             self.unwanted_access_entry();
             return;
         };
@@ -87,7 +87,7 @@ impl Differ<'_> {
                 .because([why])
                 .needs(&[verb], CONFIG_MAP)
         };
-        let Some(wanted) = &self.desired.aws_auth else {
+        let Some(wanted) = self.desired.aws_auth() else {
             if let Some(role) = live.and_then(|live| aws_auth::added_by(live, id)) {
                 let step = step(Op::Delete, &role, Action::UnmapRole).after(["access-entry"]);
                 self.add(step);

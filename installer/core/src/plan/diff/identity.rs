@@ -15,7 +15,7 @@ impl Differ<'_> {
     /// Shared with every other service account of the cluster: what is there is used, whoever made
     /// it.
     pub(super) fn provider(&mut self) {
-        let Some(wanted) = &self.desired.provider else { return };
+        let Some(wanted) = self.desired.provider() else { return };
         let step = |op, create| {
             let action = Action::EnsureProvider { provider: wanted.clone(), create };
             Step::new("oidc-provider", PROVIDER, &wanted.arn, op, action)
@@ -38,7 +38,7 @@ impl Differ<'_> {
     }
 
     pub(super) fn agent(&mut self) {
-        if self.desired.association.is_none() {
+        if self.desired.association().is_none() {
             return;
         }
         match &self.actual.agent {
@@ -47,7 +47,7 @@ impl Differ<'_> {
             AgentState::Addon(status) => {
                 self.plan.warnings.push(format!("the add-on {AGENT} is {status}: the operator gets no credentials until it is ACTIVE"));
             }
-            AgentState::Missing if self.desired.install_agent => {
+            AgentState::Missing if self.desired.installs_agent() => {
                 let resource = format!("addon {AGENT} of cluster {}", self.desired.scope.cluster);
                 self.add(
                     Step::new("agent-addon", "EKS add-on", AGENT, Op::Create, Action::InstallAgent)
@@ -65,7 +65,7 @@ impl Differ<'_> {
         let association = format!("association of {resource}");
         let step = |op, action| Step::new("association", ASSOCIATION, &resource, op, action);
         let first = ["controller-role", "agent-addon"];
-        let Some(wanted) = &self.desired.association else {
+        let Some(wanted) = self.desired.association() else {
             if let Some(state) = &self.actual.association {
                 // Both at once: SDKs would take the web identity, and nobody would know which role
                 // it is.

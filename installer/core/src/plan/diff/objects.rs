@@ -126,7 +126,7 @@ impl Differ<'_> {
                 // Somebody else is to make it from now on, and until then the pods need it.
                 continue;
             }
-            if key.kind == "ServiceAccount" && self.desired.association.is_some() {
+            if key.kind == "ServiceAccount" && self.desired.association().is_some() {
                 // Its association would stay, and in another namespace so would the record.
                 self.conflicts.push(format!(
                     "{key} belongs to this installation, but the settings name {}/{}: keep the \
