@@ -15,7 +15,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use super::preflight::apply;
+use super::requests::{apply, ec2, run_instance};
 use super::verdicts::{Verdicts, outcome, passes};
 
 mod answers;
@@ -29,16 +29,6 @@ pub(super) const BROKEN: &[&str] = &[
     "QU-01", "QU-02", "QU-03", "SG-01", "SG-02", "SG-03", "SG-04", "SN-01", "SN-02", "SN-03",
     "SN-04", "SN-05", "SN-08", "SN-09", "SN-10", "SN-11",
 ];
-
-pub(super) async fn ec2(
-    bed: &Bed,
-    action: &str,
-    parameters: &[(&str, &str)],
-    path: &[&str],
-) -> String {
-    let answer = must(must(bed.aws()).caller().query("ec2", action, parameters).await);
-    answer.at(path).map(|element| element.text.clone()).unwrap_or_default()
-}
 
 /// A subnet with a route table of its own, and with nothing but this route out.
 async fn subnet(bed: &Bed, cidr: &str, gateway: Option<&str>) -> String {
@@ -229,29 +219,6 @@ async fn objects_in_the_way(bed: &Bed) {
         }),
     )
     .await;
-}
-
-/// An instance that an operator could have launched, without a NodeClaim.
-pub(super) async fn run_instance(bed: &Bed) -> String {
-    let aws = must(bed.aws());
-    let subnet = aws.seed().subnet_ids[0].clone();
-    let owned = format!("kubernetes.io/cluster/{}", bed.cluster());
-    let images = must(aws.caller().query("ec2", "DescribeImages", &[("Owner.1", "amazon")]).await);
-    let images = images.items("imagesSet");
-    let image = images.first().and_then(|image| image.get("imageId")).expect("an image");
-    let run = [
-        ("ImageId", image),
-        ("InstanceType", "m5.large"),
-        ("MinCount", "1"),
-        ("MaxCount", "1"),
-        ("SubnetId", &*subnet),
-        ("TagSpecification.1.ResourceType", "instance"),
-        ("TagSpecification.1.Tag.1.Key", &*owned),
-        ("TagSpecification.1.Tag.1.Value", "owned"),
-        ("TagSpecification.1.Tag.2.Key", "karpenter.sh/nodepool"),
-        ("TagSpecification.1.Tag.2.Value", "default"),
-    ];
-    ec2(bed, "RunInstances", &run, &["instancesSet", "item", "instanceId"]).await
 }
 
 async fn things_in_the_way(bed: &Bed, verdicts: &mut Verdicts<'_>) {

@@ -3,10 +3,10 @@
 
 mod adopt;
 mod calls;
+mod command;
 mod demo;
 mod install;
 mod modes;
 mod partial;
 mod removal;
-mod terminal;
 mod upgrade;

@@ -8,8 +8,7 @@ use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Api;
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
-use kube::core::{ApiResource, GroupVersionKind};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use tenon_aws_double::faults::{Effect, Fault};
 use tenon_bed::bed::{Bed, BedConfig};
@@ -17,6 +16,7 @@ use tenon_bed::installation::Installation;
 use tenon_bed::user::{NodeClass, User};
 use tenon_bed::wait::must;
 
+use super::requests::apply;
 use super::verdicts::{Verdicts, fatal, passes, tenon_with};
 
 mod at_work;
@@ -33,20 +33,6 @@ const SPOT_ROLE: &str = "AWSServiceRoleForEC2Spot";
 /// The role of the system nodes, which only EC2 may take.
 const SYSTEM_ROLE: &str = "arn:aws:iam::123456789012:role/bed-system-nodes";
 const AGENT: &str = "eks-pod-identity-agent";
-
-pub(super) async fn apply(bed: &Bed, plural: &str, body: &Value) {
-    let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    let api_version = text("/apiVersion");
-    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    let gvk = GroupVersionKind::gvk(group, version, text("/kind"));
-    let resource = ApiResource::from_gvk_with_plural(&gvk, plural);
-    let api: Api<DynamicObject> = match text("/metadata/namespace") {
-        "" => Api::all_with(bed.client(), &resource),
-        namespace => Api::namespaced_with(bed.client(), namespace, &resource),
-    };
-    let params = PatchParams::apply("user").force();
-    api.patch(text("/metadata/name"), &params, &Patch::Apply(body)).await.expect("applied");
-}
 
 /// A Deployment whose pods find no node: nobody's NodePool has this label.
 fn program(name: &str, image: &str) -> Value {

@@ -5,3 +5,4 @@ mod faults;
 mod interruptions;
 mod kills;
 mod reservations;
+mod setup;

@@ -2,7 +2,6 @@
 //! installs the charts from there, by the commands of the guide "Install with Helm", and the
 //! kubelet runs the operator in the files of the image that it pulled, and in no others.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,6 +23,9 @@ use tenon_release::proxy::Proxies;
 use tenon_release::registry;
 use tokio::process::Command;
 
+use crate::guide::Guide;
+
+mod quickstart;
 mod tenon;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -73,80 +75,8 @@ async fn helm(bed: &Bed, args: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The guide whose commands are run.
-const GUIDE: &str = include_str!("../../../docs/src/guides/helm.md");
-
 /// The section with commands that only AWS can answer.
 const OF_AWS: &str = "Create the AWS resources";
-
-/// A code block of the guide.
-struct Block {
-    section: &'static str,
-    language: &'static str,
-    text: &'static str,
-}
-
-fn blocks() -> Vec<Block> {
-    let sections = GUIDE.split("\n## ").skip(1);
-    let of_section = |section: &'static str| {
-        let name = section.lines().next().unwrap_or_default();
-        let parts = section.split("```").skip(1).step_by(2);
-        parts.filter_map(move |part| {
-            let (language, text) = part.split_once('\n')?;
-            Some(Block { section: name, language, text })
-        })
-    };
-    sections.flat_map(of_section).collect()
-}
-
-/// A file of the guide, by the comment with which it begins.
-fn file_of_guide(name: &str) -> &'static str {
-    let blocks = blocks();
-    let block = blocks.iter().find(|block| block.text.starts_with(&format!("# {name}\n")));
-    block.unwrap_or_else(|| panic!("the guide has no {name}")).text
-}
-
-/// A user who types what the guide says, with another registry.
-struct Reader<'a> {
-    bed: &'a Bed,
-    charts: &'a str,
-    repository: &'a str,
-    read: BTreeSet<&'static str>,
-}
-
-impl Reader<'_> {
-    /// Runs the commands of a section, one after the other.
-    async fn follow(&mut self, section: &'static str) {
-        self.read.insert(section);
-        let commands =
-            blocks().into_iter().filter(|it| it.section == section && it.language == "sh");
-        let mut count = 0;
-        for command in commands.flat_map(|block| {
-            block.text.replace("\\\n", " ").lines().map(str::to_owned).collect::<Vec<_>>()
-        }) {
-            let mut command = command
-                .replace("oci://registry.example/tenon/charts", self.charts)
-                .replace("registry.example/tenon/tenon-operator", self.repository);
-            if command.contains("oci://") {
-                command += " --plain-http";
-            }
-            let output =
-                must(self.bed.command(Path::new("sh")).args(["-c", &command]).output().await);
-            let said = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{section}: {command}: {said}");
-            count += 1;
-        }
-        assert!(count > 0, "the guide has no commands in {section}");
-    }
-
-    /// Nothing with commands is left, but for what only AWS can answer.
-    fn has_read_all(&self) {
-        let with_commands =
-            blocks().into_iter().filter(|it| it.language == "sh").map(|it| it.section);
-        let unread = with_commands.filter(|it| !self.read.contains(it) && *it != OF_AWS);
-        assert_eq!(unread.collect::<Vec<_>>(), Vec::<&str>::new());
-    }
-}
 
 /// Packages the charts with the registry's image as their default, and pushes them; answers where
 /// charts are.
@@ -248,20 +178,25 @@ async fn the_image_and_the_charts_come_from_a_registry_and_the_operator_runs_in_
     assert_eq!(must(push.push(&layout).await), digest);
     let charts = push_charts(&bed, &registry.host(), &repository).await;
 
-    let mut values: Value = must(serde_saphyr::from_str(file_of_guide("values.yaml")));
+    let mut guide = Guide::new(
+        include_str!("../../../docs/src/guides/helm.md"),
+        [
+            ("oci://registry.example/tenon/charts", charts.as_str()),
+            ("registry.example/tenon/tenon-operator", &repository),
+        ],
+    );
+    let mut values: Value = must(serde_saphyr::from_str(guide.file("values.yaml")));
     // Without AWS there is no queue.
     values["settings"]["interruptionQueue"] = "".into();
     for (key, value) in self::values().as_object().expect("a map") {
         values[key] = value.clone();
     }
     must(std::fs::write(bed.dir().join("values.yaml"), values.to_string()));
-    must(std::fs::write(bed.dir().join("nodepool.yaml"), file_of_guide("nodepool.yaml")));
+    must(std::fs::write(bed.dir().join("nodepool.yaml"), guide.file("nodepool.yaml")));
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts");
     must(std::os::unix::fs::symlink(checkout, bed.dir().join("charts")));
-    let mut reader =
-        Reader { bed: &bed, charts: &charts, repository: &repository, read: BTreeSet::new() };
-    reader.follow("Install from a registry").await;
-    reader.follow("Check the installation").await;
+    guide.follow(&bed, "Install from a registry").await;
+    guide.follow(&bed, "Check the installation").await;
     let releases: Value =
         must(serde_json::from_str(&helm(&bed, &["list", "-A", "-o", "json"]).await));
     let deployed =
@@ -284,19 +219,19 @@ async fn the_image_and_the_charts_come_from_a_registry_and_the_operator_runs_in_
     must(user.scale("released", 1, &json!({ "scenario": "released" })).await);
     must(user.runs("released", 1).await);
 
-    reader.follow("Create a NodePool").await;
-    reader.follow("Upgrade and roll back").await;
+    guide.follow(&bed, "Create a NodePool").await;
+    guide.follow(&bed, "Upgrade and roll back").await;
     let revisions = helm(&bed, &["history", "karpenter", "-n", "kube-system", "-o", "json"]).await;
     let revisions: Value = must(serde_json::from_str(&revisions));
     let revisions = revisions.as_array().expect("a list");
     let status = revisions.iter().map(|it| it["status"].as_str().unwrap_or_default());
     assert_eq!(status.collect::<Vec<_>>(), ["superseded", "superseded", "deployed"]);
 
-    reader.follow("Uninstall").await;
+    guide.follow(&bed, "Uninstall").await;
     assert_eq!(nodes(&bed).await.len(), system, "the NodePools' nodes are gone");
-    reader.follow("Install from a checkout").await;
+    guide.follow(&bed, "Install from a checkout").await;
     run_in_the_image(&bed);
-    reader.has_read_all();
+    guide.has_read_all_but(&[OF_AWS]);
     registry.stop().await;
     must(bed.stop().await);
 }

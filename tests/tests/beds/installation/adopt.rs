@@ -20,7 +20,7 @@ use tenon_bed::wait::{eventually, must};
 use tenon_iam_policies::controller::controller_policies;
 use tenon_iam_policies::{Features, Partition, Scope};
 
-use super::install::tenon;
+use super::command::tenon;
 
 const NODE_ROLE: &str = "KarpenterNodeRole-bed";
 const ROLE: &str = "bed-karpenter";

@@ -6,7 +6,7 @@ use tenon_aws_double::calls::Call;
 use tenon_bed::bed::{Bed, Finished};
 use tenon_bed::wait::must;
 
-use super::install::tenon;
+use super::command::tenon;
 
 /// The calls of one run of `tenon`, oldest first.
 #[derive(Debug)]

@@ -14,11 +14,12 @@ use tenon_aws_double::consistency::Delays;
 use tenon_aws_double::faults::{Effect, Fault};
 use tenon_aws_double::identity::Grants;
 use tenon_aws_double::policy::NamedDocument;
-use tenon_bed::bed::{Bed, BedConfig, Finished};
+use tenon_bed::bed::{Bed, BedConfig};
 use tenon_iam_policies::Document;
 
 use super::calls::{Budget, within};
-use super::terminal::interrupted;
+use super::command::tenon;
+use crate::terminal::interrupted;
 
 /// More than any run has steps.
 pub(super) const MANY: usize = 100;
@@ -35,21 +36,6 @@ pub(super) fn write(bed: &Bed, name: &str, text: &str) -> PathBuf {
     let path = bed.dir().join(name);
     std::fs::write(&path, text).expect("the bed's directory can be written");
     path
-}
-
-/// Runs `tenon`, with a fault if `abort_after` says so.
-pub(super) async fn tenon(bed: &Bed, args: &[&str], abort_after: Option<usize>) -> Finished {
-    let mut command = bed.command(bed.tenon().expect("programs"));
-    command.args(args);
-    if let Some(steps) = abort_after {
-        command.env("TENON_FAULT_EXIT_AFTER_STEP", steps.to_string());
-    }
-    let output = command.output().await.expect("tenon runs");
-    Finished {
-        code: output.status.code().unwrap_or(-1),
-        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-    }
 }
 
 /// Everything that an installation could leave behind, by kind and name.

@@ -22,8 +22,9 @@ use tenon_bed::wait::must;
 use tenon_iam_policies::{Document, Partition};
 
 use super::calls::called;
-use super::install::{difference, inventory, settings, tenon, write};
-use super::terminal::interrupted;
+use super::command::tenon;
+use super::install::{difference, inventory, settings, write};
+use crate::terminal::interrupted;
 
 const SPOT_ROLE: &str = "AWSServiceRoleForEC2Spot";
 const AGENT: &str = "eks-pod-identity-agent";

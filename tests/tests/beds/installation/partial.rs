@@ -2,7 +2,8 @@
 
 use tenon_bed::bed::{Bed, BedConfig};
 
-use super::install::{MANY, assert_unchanged, inventory, settings, tenon, write};
+use super::command::tenon;
+use super::install::{MANY, assert_unchanged, inventory, settings, write};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_killed_installation_left_is_uninstalled_wherever_it_ended() {

@@ -16,7 +16,8 @@ use serde_json::{Value, json};
 use tenon_bed::bed::{Bed, BedConfig, Finished};
 use tenon_bed::wait::eventually;
 
-use super::install::{assert_unchanged, inventory, settings, tenon, until_done, write};
+use super::command::tenon;
+use super::install::{assert_unchanged, inventory, settings, until_done, write};
 
 const MINUTE: Duration = Duration::from_mins(1);
 /// Why the CRD of another version stays.

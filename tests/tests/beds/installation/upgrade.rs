@@ -11,7 +11,8 @@ use tenon_bed::installation::Installation;
 use tenon_bed::user::one_of;
 use tenon_bed::wait::must;
 
-use super::install::{MANY, tenon};
+use super::command::tenon;
+use super::install::MANY;
 
 /// What the role of the version before allowed, and this one does not need.
 const OLD: &str = r#"{"Version":"2012-10-17","Statement":[{"Sid":"AllowOldReads","Effect":"Allow","Action":"ec2:DescribeVpcs","Resource":"*"}]}"#;

@@ -18,8 +18,7 @@ use tenon_bed::kubelet::Running;
 use tenon_bed::user::{LIMIT, condition, one_of};
 use tenon_bed::wait::{eventually, must};
 
-use super::super::checks::{ec2, run_instance};
-use super::apply;
+use super::super::requests::{apply, ec2, run_instance};
 
 /// What the doctor still tells of when all is well again: instances and events of the last hour.
 pub(super) const PAST: [&str; 2] = ["NO-01", "OP-05"];

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use super::interruptions::a_machine_that_is_taken_away_is_replaced_at_once;
 use super::reservations::machines_go_into_reservations_and_outlive_them;
+use super::setup::{control, installed};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
-use tenon_aws_double::control::{Control, Selection};
+use tenon_aws_double::control::Selection;
 use tenon_aws_double::faults::{Effect, Fault, Shortage};
 use tenon_aws_double::prices::CapacityType;
 use tenon_bed::bed::{Bed, BedConfig};
@@ -26,24 +27,11 @@ use tenon_bed::wait::{eventually, must};
 /// How long an instance without NodeClaim may live: its collection runs every two minutes.
 const COLLECTED: Duration = Duration::from_secs(130);
 
-/// Tenon, and no fault that an earlier scenario has left behind.
-pub(super) async fn installed(bed: &Arc<Bed>) -> Installation {
-    control(bed).heal_all();
-    must(bed.aws()).machines().heal();
-    let tenon = must(Installation::ensure(bed, &json!({})).await);
-    must(tenon.user().ready("EC2NodeClass", "default").await);
-    tenon
-}
-
 /// The identity of the operator that leads.
 async fn leader(tenon: &Installation) -> String {
     let leases: Api<Lease> = Api::namespaced(tenon.user().client(), "kube-system");
     let lease = must(leases.get("karpenter-leader-election").await);
     lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default()
-}
-
-pub(super) fn control(bed: &Bed) -> &Control {
-    must(bed.aws()).gateway().control()
 }
 
 /// A pool of its own for each scenario, of types that no other uses, so that what one learns about

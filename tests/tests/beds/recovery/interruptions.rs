@@ -15,7 +15,7 @@ use tenon_bed::bed::Bed;
 use tenon_bed::user::{LIMIT, instance_of, one_of};
 use tenon_bed::wait::{eventually, must};
 
-use super::faults::{control, installed};
+use super::setup::{control, installed};
 
 /// From the message's receipt to the launch of the replacement. The manual promises 1.5 s; an
 /// operator without optimisation, on a machine that has other work, takes longer. What must not be

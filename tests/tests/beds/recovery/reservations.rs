@@ -13,7 +13,7 @@ use tenon_bed::bed::Bed;
 use tenon_bed::user::{instance_of, one_of};
 use tenon_bed::wait::{eventually, must};
 
-use super::faults::{control, installed};
+use super::setup::{control, installed};
 
 const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
 const ID: &str = "karpenter.k8s.aws/capacity-reservation-id";

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tenon_bed::bed::Bed;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::Command;
 use tokio::time::timeout;
 
 /// How long the screen may take to show what is waited for.
@@ -13,10 +14,10 @@ const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Runs a command, answers its questions, and presses Ctrl-C once the screen shows `at`: it ends
 /// with the code for that, and says how to go on.
-pub(super) async fn interrupted(bed: &Bed, command: &str, answers: &[(&str, &str)], at: &str) {
+pub(crate) async fn interrupted(bed: &Bed, command: &str, answers: &[(&str, &str)], at: &str) {
     let mut turns = answers.to_vec();
     turns.push((at, "\u{3}"));
-    let screen = converse(bed, command, &turns).await;
+    let screen = Terminal::default().converse(bed, command, &turns).await;
     let parts = [
         "exit code 130",
         "interrupted; completed steps stay",
@@ -27,18 +28,47 @@ pub(super) async fn interrupted(bed: &Bed, command: &str, answers: &[(&str, &str
     }
 }
 
-/// Runs `tenon`, and types each text once the screen shows the text before it. Answers the whole
-/// screen, with the exit code at its end.
-async fn converse(bed: &Bed, args: &str, turns: &[(&str, &str)]) -> String {
-    let tenon = bed.tenon().expect("programs").display().to_string();
-    let mut command = bed.command(Path::new("script"));
-    // Ctrl-C reaches the shell as well, which has to stay to tell the exit code.
-    let line = format!("stty cols 120 rows 40; trap : INT; {tenon} {args}; echo exit code $?");
-    command
-        .args(["--quiet", "--return", "--echo", "never", "--command", &line, "/dev/null"])
-        .envs([("SHELL", "/bin/sh"), ("TERM", "xterm-256color"), ("NO_COLOR", "1")])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped());
+/// A terminal of 40 rows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terminal {
+    pub(crate) columns: usize,
+    /// The variable `TERM`.
+    pub(crate) kind: &'static str,
+    /// Whether `NO_COLOR` is left unset.
+    pub(crate) has_colours: bool,
+}
+
+impl Default for Terminal {
+    fn default() -> Self {
+        Self { columns: 120, kind: "xterm-256color", has_colours: false }
+    }
+}
+
+impl Terminal {
+    /// Runs `tenon`, and types each text once the screen shows the text before it. Answers all that
+    /// was written to the screen, with the exit code at its end.
+    pub(crate) async fn converse(self, bed: &Bed, args: &str, turns: &[(&str, &str)]) -> String {
+        let tenon = bed.tenon().expect("programs").display().to_string();
+        let mut command = bed.command(Path::new("script"));
+        // Ctrl-C reaches the shell as well, which has to stay to tell the exit code.
+        let line = format!(
+            "stty cols {} rows 40; trap : INT; {tenon} {args}; echo exit code $?",
+            self.columns
+        );
+        command
+            .args(["--quiet", "--return", "--echo", "never", "--command", &line, "/dev/null"])
+            .envs([("SHELL", "/bin/sh"), ("TERM", self.kind)])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        if !self.has_colours {
+            command.env("NO_COLOR", "1");
+        }
+        screen_of(command, turns).await
+    }
+}
+
+/// Runs a terminal and types into it; answers what was written to its screen.
+async fn screen_of(mut command: Command, turns: &[(&str, &str)]) -> String {
     let mut running = command.spawn().expect("script runs");
     let mut keyboard = running.stdin.take().expect("a pipe");
     let mut output = running.stdout.take().expect("a pipe");
