@@ -9,7 +9,6 @@ pub mod cache;
 pub mod clock;
 pub mod environment;
 mod gateway;
-pub mod json;
 pub mod moto;
 pub mod process;
 pub mod progress;

@@ -159,8 +159,8 @@ struct Shared {
 pub struct Kubelet {
     shared: Arc<Shared>,
     stop: CancellationToken,
-    /// What goes on until the kubelet stops: upkeep, and answers to who asks for logs.
-    upkeep: JoinSet<()>,
+    /// What runs until the kubelet stops: background work, and answers to requests for logs.
+    background: JoinSet<()>,
     pods: JoinSet<()>,
 }
 
@@ -187,10 +187,10 @@ impl Kubelet {
             addresses: Mutex::new(vec![false; 256]),
         });
         let stop = CancellationToken::new();
-        let (mut upkeep, mut pods) = (JoinSet::new(), JoinSet::new());
+        let (mut background, mut pods) = (JoinSet::new(), JoinSet::new());
         for node in &shared.config.nodes {
             let (client, clock) = (shared.config.client.clone(), shared.config.clock);
-            upkeep.spawn(nodes::keep_alive(client, node.name.clone(), clock));
+            background.spawn(nodes::keep_alive(client, node.name.clone(), clock));
         }
         pods.spawn(drive(Arc::clone(&shared), stop.clone()));
         let running = Arc::clone(&shared);
@@ -199,8 +199,8 @@ impl Kubelet {
             let mut running = running.values();
             running.find(|it| it.namespace == namespace && it.pod == pod).map(|it| it.address)
         });
-        upkeep.spawn(log_server.serve(shared.config.logs.clone(), addresses));
-        Ok(Self { shared, stop, upkeep, pods })
+        background.spawn(log_server.serve(shared.config.logs.clone(), addresses));
+        Ok(Self { shared, stop, background, pods })
     }
 
     /// How processes get their files.
@@ -215,7 +215,7 @@ impl Kubelet {
 
     /// Ends all processes and the kubelet; the pods and nodes stay in the API server as they are.
     pub async fn stop(mut self) {
-        self.upkeep.shutdown().await;
+        self.background.shutdown().await;
         self.stop.cancel();
         let ended = async { while self.pods.join_next().await.is_some() {} };
         if tokio::time::timeout(STOP_GRACE, ended).await.is_err() {

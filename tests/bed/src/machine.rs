@@ -199,7 +199,7 @@ async fn run(
 ) {
     let mut lives = JoinSet::new();
     let (dead, taken_for_dead) = watch::channel(BTreeSet::new());
-    lives.spawn(heartbeats::look(client.clone(), dead));
+    lives.spawn(heartbeats::watch_dead_nodes(client.clone(), dead));
     let mut known: BTreeMap<String, watch::Sender<Arc<Instance>>> = BTreeMap::new();
     loop {
         let now = Arc::clone(&instances.borrow_and_update());

@@ -31,25 +31,25 @@ impl fmt::Display for Seen<'_> {
     }
 }
 
-/// What a look at the world found: `Ok(true)`, or why not yet.
+/// Whether a condition holds: `Ok(true)`, or why not yet.
 pub type Polled = Result<bool, Failure>;
 
-/// Looks every 100 ms until `look` is true. An error counts as "not yet" and is told if time runs
-/// out, so that a look may fail while a server restarts; `Err("3 of 5".into())` is a way to tell
-/// how far it was.
+/// Polls `condition` every 100 ms until it is true. An error counts as "not yet" and is reported if
+/// time runs out, so that a poll may fail while a server restarts; `Err("3 of 5".into())` is a way
+/// to report progress.
 ///
 /// # Errors
 /// When `limit` is over.
 pub async fn eventually<F: Future<Output = Polled>>(
     what: &str,
     limit: Duration,
-    mut look: impl FnMut() -> F,
+    mut condition: impl FnMut() -> F,
 ) -> Result<(), NotYet> {
     let deadline = Instant::now() + limit;
     let mut last = None;
     loop {
         let not_yet = |last| NotYet { what: what.to_owned(), after: limit, last };
-        match tokio::time::timeout_at(deadline, look()).await {
+        match tokio::time::timeout_at(deadline, condition()).await {
             Ok(Ok(true)) => return Ok(()),
             Ok(Ok(false)) => {}
             Ok(Err(error)) => last = Some(chain(error.as_ref())),
@@ -100,20 +100,20 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn ends_as_soon_as_it_is_true() {
-        let mut looks = 0;
+        let mut polls = 0;
         let started = Instant::now();
-        let look = || {
-            looks += 1;
-            let seen = looks == 4;
+        let condition = || {
+            polls += 1;
+            let seen = polls == 4;
             async move { Ok(seen) }
         };
-        eventually("the fourth look", Duration::from_secs(9), look).await.expect("true");
+        eventually("the fourth poll", Duration::from_secs(9), condition).await.expect("true");
         assert_eq!(started.elapsed(), Duration::from_millis(300));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_look_that_hangs_is_given_up() {
-        let look = async || std::future::pending::<Polled>().await;
-        assert!(eventually("it", Duration::from_secs(1), look).await.is_err());
+    async fn a_poll_that_hangs_is_given_up() {
+        let condition = async || std::future::pending::<Polled>().await;
+        assert!(eventually("it", Duration::from_secs(1), condition).await.is_err());
     }
 }

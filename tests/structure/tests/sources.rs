@@ -57,6 +57,16 @@ fn wide_comments(source: &str) -> Vec<usize> {
     wide.collect()
 }
 
+/// Lines of comments that are too wide in a settings file or a script. What a test of the charts
+/// expects is a line, however long.
+fn wide_notes(text: &str) -> Vec<usize> {
+    let wide = text.lines().enumerate().filter_map(|(at, line)| {
+        let note = line.trim_start().strip_prefix("# ")?;
+        (!note.starts_with("expect: ") && is_too_wide(line, note)).then_some(at + 1)
+    });
+    wide.collect()
+}
+
 /// Lines of prose that are too wide, without code, tables and images.
 fn wide_prose(page: &str) -> Vec<usize> {
     let mut in_code = false;
@@ -129,6 +139,16 @@ fn comments_wrap_at_100_columns() {
 }
 
 #[test]
+fn comments_of_settings_and_scripts_wrap_at_100_columns() {
+    let mut texts =
+        ["toml", "yaml", "yml", "sh"].iter().flat_map(|it| files(it)).collect::<Vec<_>>();
+    texts.push(root().join(".ci/run"));
+    assert!(texts.len() > 60, "only {} files were found", texts.len());
+    let wide = report(&texts, wide_notes);
+    assert!(wide.is_empty(), "comments are wider than {COLUMNS} columns:\n{}", wide.join("\n"));
+}
+
+#[test]
 fn prose_wraps_at_100_columns() {
     let mut pages = files("md");
     let written = |path: &PathBuf| {
@@ -169,4 +189,6 @@ fn code_tables_and_single_words_may_be_wide() {
     assert_eq!(wide_comments(&source), [1]);
     let page = format!("{long}\n```sh\n{long}\n```\n| {long} |\n- {link}\n- {long}\n");
     assert_eq!(wide_prose(&page), [1, 7]);
+    let settings = format!("# {long}\n  # expect: {long}\nkey: {long}\n  # {link}\n  # {long}\n");
+    assert_eq!(wide_notes(&settings), [1, 5]);
 }

@@ -9,6 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
+use json_patch::merge;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -21,7 +22,6 @@ use super::request::AwsRequest;
 use super::response::{AwsError, AwsResponse};
 use super::service::{Principal, Service};
 use crate::clock::Clock;
-use crate::json::merge;
 
 pub mod access;
 mod addons;

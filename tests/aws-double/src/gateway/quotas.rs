@@ -52,7 +52,7 @@ impl Service for Quotas {
         &'a self,
         request: &'a AwsRequest,
         _principal: &'a Principal,
-        _world: &'a AwsState,
+        _aws: &'a AwsState,
     ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
         Box::pin(async move {
             if request.action != "GetServiceQuota" {

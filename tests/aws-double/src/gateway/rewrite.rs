@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use json_patch::merge;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::response::AwsResponse;
 use super::xml::Element;
-use crate::json::merge;
 
 /// What lists call their items. They are changed where they are, and never made up.
 const ITEMS: [&str; 3] = ["item", "member", "entry"];

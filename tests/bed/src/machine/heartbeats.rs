@@ -17,8 +17,8 @@ use crate::kwok::{self, MACHINE_ANNOTATION};
 /// As often as a kubelet compares its Node with what it has to say.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// Looks, and tells the names of such Nodes, until nobody listens any more.
-pub(super) async fn look(client: Client, dead: watch::Sender<BTreeSet<String>>) {
+/// Reports the names of such Nodes until there is no receiver any more.
+pub(super) async fn watch_dead_nodes(client: Client, dead: watch::Sender<BTreeSet<String>>) {
     let mut ticks = tokio::time::interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -34,7 +34,7 @@ pub(super) async fn look(client: Client, dead: watch::Sender<BTreeSet<String>>) 
             }),
             // The API server may be down for a moment.
             Err(error) => {
-                tracing::debug!(%error, "can't look at the machines' Nodes");
+                tracing::debug!(%error, "can't list the machines' Nodes");
                 false
             }
         };

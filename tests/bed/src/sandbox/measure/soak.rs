@@ -63,7 +63,7 @@ struct Replica {
     restarts: i32,
 }
 
-/// A look at a replica between two rounds.
+/// Memory and metrics of a replica between two rounds.
 struct Sample {
     rss_mib: f64,
     series: f64,
@@ -85,7 +85,7 @@ pub(super) async fn measure(
         let lanes = (0..args.lanes).map(|lane| round(&tenon, format!("soak-{}", rounds + lane)));
         futures::future::try_join_all(lanes).await?;
         rounds += args.lanes;
-        for (pod, sample) in look(&tenon).await? {
+        for (pod, sample) in sample(&tenon).await? {
             samples.entry(pod).or_default().push(sample);
         }
     }
@@ -150,7 +150,7 @@ async fn forget_events(tenon: &Installation, before: Timestamp) -> Result<(), Fa
     Ok(())
 }
 
-async fn look(tenon: &Installation) -> Result<BTreeMap<String, Sample>, Failure> {
+async fn sample(tenon: &Installation) -> Result<BTreeMap<String, Sample>, Failure> {
     sleep(SETTLES).await;
     let mut found = BTreeMap::new();
     for operator in tenon.operators() {
