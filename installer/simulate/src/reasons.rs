@@ -58,7 +58,7 @@ pub(super) fn exclusion(why: &Exclusion) -> String {
             format!("instance types match, but none is available where it is required{sold_out}")
         }
         Exclusion::Reserved { reservations } => format!(
-            "other new nodes take what is left of its {} ({})",
+            "other new nodes take the rest of its {} ({})",
             if reservations.len() == 1 { "capacity reservation" } else { "capacity reservations" },
             reservations.join(", ")
         ),
