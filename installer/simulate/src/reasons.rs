@@ -18,11 +18,13 @@ pub(super) fn exclusion(why: &Exclusion) -> String {
             let (wanted, offered) = (values(pod), values(pool));
             if pool == "not defined" {
                 format!(
-                    "the pod requires the label {key} to be {wanted}, and no node of it has that label"
+                    "the pod requires the label {key} to be {wanted}, and no node of the NodePool \
+                     has that label"
                 )
             } else {
                 format!(
-                    "the pod requires the label {key} to be {wanted}, and nodes of it have {offered}"
+                    "the pod requires the label {key} to be {wanted}, and nodes of the NodePool \
+                     have {offered}"
                 )
             }
         }
