@@ -46,7 +46,7 @@ struct Common {
     /// URL of the source, such as https://git.example/tenon
     #[arg(long, global = true, env = "TENON_SOURCE", value_name = "URL")]
     source: Option<String>,
-    /// Repository of the operator's image, without a tag: the default image of `tenon` and the chart
+    /// Repository of the operator's image, without a tag: the default of `tenon` and of the chart
     #[arg(long, global = true, env = "TENON_IMAGE", value_name = "REPOSITORY")]
     image_repository: Option<String>,
 }
