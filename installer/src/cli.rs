@@ -81,7 +81,7 @@ pub enum Command {
     Install(InstallArgs),
     /// Show what `install` would change, without changing anything
     Plan(PlanArgs),
-    /// Show the differences to the settings; exit with code 5 if there are any
+    /// Show how the installation differs from the settings; exit with code 5 if it does
     Diff(DiffArgs),
     /// Pause all NodePools: no launches, no voluntary disruption
     Freeze(FreezeArgs),

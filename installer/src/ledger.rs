@@ -146,7 +146,7 @@ impl Ledger {
             (_, "notLeader") => LedgerError::NoLeader,
             (StatusCode::NOT_FOUND, _) => LedgerError::Refused {
                 status: 404,
-                message: "another of its servers has the port".to_owned(),
+                message: "another of its servers uses the port".to_owned(),
             },
             (status, _) => {
                 LedgerError::Refused { status: status.as_u16(), message: text("message") }

@@ -202,7 +202,7 @@ impl AwsProvider {
     fn check_zone(&self, provider_id: &str) -> Result<(), CloudError> {
         let zone = provider_id::zone(provider_id).unwrap_or_default();
         let checked = self.zonal_shifts.check("DescribeInstances", zone);
-        checked.map_err(|error| other("tell what became of the instance", error))
+        checked.map_err(|error| other("determine the state of the instance", error))
     }
 
     /// What can be launched with a class now.
@@ -288,7 +288,7 @@ impl AwsProvider {
             RecoveryError::Aws(error) => launcher::call_failed(error),
             error => CloudError::Create {
                 reason: "LaunchFailed".to_owned(),
-                message: "finding out whether the instance was launched before".to_owned(),
+                message: "checking whether the instance was launched before".to_owned(),
                 source: Some(Box::new(error)),
             },
         })

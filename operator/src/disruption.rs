@@ -126,7 +126,7 @@ async fn pass<P: CloudProvider>(
     }
     for command in &checked {
         let message = format!(
-            "{} node(s) would go for {} new one(s), which saves ${:.4} per hour",
+            "removing {} node(s) and launching {} would save ${:.4} per hour",
             command.candidates.len(),
             command.replacements.len(),
             command.savings.as_usd()

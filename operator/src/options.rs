@@ -52,12 +52,12 @@ pub struct CoreOptions {
     /// Port for /healthz and /readyz.
     #[arg(long, env = "HEALTH_PROBE_PORT", default_value_t = 8081)]
     pub health_probe_port: u16,
-    /// Port for /debug, on the pod's loopback address only; 0 disables it. It yields to the ports
-    /// for metrics and probes.
+    /// Port for /debug, on the pod's loopback address only; 0 disables it, and so does the port of
+    /// metrics or probes.
     #[arg(long, env = "DEBUG_PORT", default_value_t = 8082)]
     pub debug_port: u16,
-    /// Port for /decisions, on the pod's loopback address only; 0 disables it. It yields to the
-    /// other ports.
+    /// Port for /decisions, on the pod's loopback address only; 0 disables it, and so does the port
+    /// of another of the operator's servers.
     #[arg(long, env = "DECISIONS_PORT", default_value_t = tenon_state::decision::PORT)]
     pub decisions_port: u16,
     /// Accepted for compatibility; the API server's own fairness limits the client.
@@ -125,8 +125,8 @@ pub struct CoreOptions {
     /// no limit.
     #[arg(long, env = "LARGEST_SHARE", default_value_t = 100, value_parser = clap::value_parser!(u8).range(1..=100))]
     pub largest_share: u8,
-    /// Share of their NodePools' nodes, in percent, up to which consolidation leaves nodes alone
-    /// where room is short; 0 removes every node that can be removed.
+    /// Share of the affected NodePools' nodes, in percent: a consolidation that lack of room limits
+    /// to this many nodes or fewer removes none. 0 removes every node that can be removed.
     #[arg(long, env = "FEW_NODES", default_value_t = 2, value_parser = clap::value_parser!(u8).range(0..=100))]
     pub few_nodes: u8,
     /// Write the planned node into each pod's `status.nominatedNodeName`, so that kube-scheduler

@@ -19,8 +19,9 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Fatal,
         when: When::Always,
         title: "the region is known",
-        cause: "Without it no service can be called. If no flag, variable, settings file or \
-             kubeconfig sets it, every command exits immediately and names `cluster.region`.",
+        cause: "Without a region, no AWS service can be called. If no flag, variable, settings \
+             file or kubeconfig sets it, every command exits immediately and names \
+             `cluster.region`.",
         fix: "tenon preflight --cluster <cluster> --region eu-central-1   # or set AWS_REGION",
         run: region,
     },

@@ -34,10 +34,10 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Warning,
         when: When::Always,
         title: "no Cluster Autoscaler runs",
-        cause: "Both launch nodes for the same pending pods, and each removes nodes that the other \
-             one keeps.",
+        cause: "The Cluster Autoscaler and Tenon launch nodes for the same pending pods, and each \
+             removes nodes that the other one keeps.",
         fix: "kubectl -n kube-system scale deployment cluster-autoscaler --replicas 0   # once \
-             NodePools cover what its node groups are for; for Karpenter, tenon adopt does all of it",
+             NodePools cover the workloads of its node groups",
         run: cluster_autoscaler,
     },
     Check {
@@ -54,7 +54,8 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Info,
         when: When::Always,
         title: "no descheduler runs",
-        cause: "It evicts pods by its own rules, and each time consolidation starts over.",
+        cause: "A descheduler evicts pods by its own rules, and each eviction restarts \
+             consolidation.",
         fix: "kubectl get cronjob,deployment -A -o wide | grep descheduler",
         run: descheduler,
     },

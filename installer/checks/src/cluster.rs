@@ -62,8 +62,8 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Info,
         when: When::Always,
         title: "the cluster supports access entries",
-        cause: "Without them nodes are authorized by the ConfigMap aws-auth, which many tools edit \
-             and a single mistake breaks.",
+        cause: "Without access entries, nodes are authorized by the ConfigMap aws-auth, which many \
+             tools edit and which a single mistake breaks.",
         fix: "aws eks update-cluster-config --region <region> --name <cluster> --access-config \
              authenticationMode=API_AND_CONFIG_MAP   # irreversible",
         run: authentication,
@@ -122,7 +122,7 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Warning,
         when: When::Always,
         title: "the namespace admits the operator's pods",
-        cause: "A quota on priority classes without room for system-cluster-critical rejects them.",
+        cause: "A quota on priority classes without room for system-cluster-critical rejects these pods.",
         fix: "kubectl -n <namespace> get resourcequota -o yaml",
         run: admission,
     },
@@ -131,7 +131,7 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Warning,
         when: When::Always,
         title: "the API server gives the operator priority",
-        cause: "Only service accounts of kube-system have it by default. Elsewhere the operator loses its lease when the API server is busy.",
+        cause: "Only service accounts of kube-system have priority by default. In other namespaces, the operator loses its lease when the API server is busy.",
         fix: "tenon install --cluster <cluster> --region <region> --namespace kube-system",
         run: priority,
     },
@@ -159,7 +159,8 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Fatal,
         when: When::Always,
         title: "the settings match the cluster",
-        cause: "They require something that the cluster does not have: `install` would refuse.",
+        cause: "The settings require something that the cluster does not have, so `tenon install` \
+             would refuse them.",
         fix: "tenon config explain nodes.authorization   # or the setting that the message names",
         run: fits,
     },
@@ -201,7 +202,10 @@ fn support(seen: &Observed) -> Outcome {
         Outcome::when(
             !cluster.extended_support,
             "it is upgraded at the end of standard support",
-            format!("with {} it will, at the end of standard support", cluster.version),
+            format!(
+                "version {} moves to extended support at the end of standard support",
+                cluster.version
+            ),
         )
     })
 }

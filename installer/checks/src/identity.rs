@@ -9,7 +9,7 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Fatal,
         when: When::Always,
         title: "the cluster has an identity provider for IRSA",
-        cause: "Without it STS doesn't trust the tokens of service accounts: \
+        cause: "Without an identity provider, STS doesn't trust the tokens of service accounts: \
              AssumeRoleWithWebIdentity fails with InvalidIdentityToken or AccessDenied.",
         fix: "eksctl utils associate-iam-oidc-provider --region <region> --cluster <cluster> --approve",
         run: provider,

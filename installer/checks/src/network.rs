@@ -13,7 +13,7 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Fatal,
         when: When::Always,
         title: "there are subnets for nodes",
-        cause: "Without one nothing can be launched.",
+        cause: "Without a subnet, nothing can be launched.",
         fix: "tenon install --cluster <cluster> --region <region> --subnets subnet-…,subnet-…",
         run: subnets,
     },

@@ -18,11 +18,13 @@ pub(super) fn exclusion(why: &Exclusion) -> String {
             let (wanted, offered) = (values(pod), values(pool));
             if pool == "not defined" {
                 format!(
-                    "the pod requires the label {key} to be {wanted}, and no node of it has that label"
+                    "the pod requires the label {key} to be {wanted}, and no node of the NodePool \
+                     has that label"
                 )
             } else {
                 format!(
-                    "the pod requires the label {key} to be {wanted}, and nodes of it have {offered}"
+                    "the pod requires the label {key} to be {wanted}, and nodes of the NodePool \
+                     have {offered}"
                 )
             }
         }
@@ -58,7 +60,7 @@ pub(super) fn exclusion(why: &Exclusion) -> String {
             format!("instance types match, but none is available where it is required{sold_out}")
         }
         Exclusion::Reserved { reservations } => format!(
-            "other new nodes take what is left of its {} ({})",
+            "other new nodes take the rest of its {} ({})",
             if reservations.len() == 1 { "capacity reservation" } else { "capacity reservations" },
             reservations.join(", ")
         ),

@@ -7,7 +7,7 @@ use tenon_state::decision::Kind;
 /// `tenon decisions`
 #[derive(Debug, Args)]
 pub struct DecisionsArgs {
-    /// Continue with decisions and results as they come, until interrupted
+    /// Also print new decisions and results, until interrupted
     #[arg(short, long)]
     pub follow: bool,
     /// Only decisions about this NodePool
@@ -22,7 +22,7 @@ pub struct DecisionsArgs {
     /// Only decisions of this kind
     #[arg(long, value_name = "KIND", value_parser = PossibleValuesParser::new(Kind::ALL.map(Kind::as_str)))]
     pub kind: Option<String>,
-    /// Number of decisions to show, the newest
+    /// Show at most this many of the newest decisions
     #[arg(long, value_name = "NUMBER", default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub limit: u16,
     /// How the operator is reached.

@@ -25,7 +25,8 @@ pub enum ExportForm {
     Terraform(ResourceArgs),
     /// AWS resources as a CloudFormation template
     Cfn(ResourceArgs),
-    /// CRDs, operator and NodePools for Flux, in three Kustomizations that depend on each other
+    /// CRDs, operator and NodePools for Flux, in three Kustomizations, each of which depends on the
+    /// previous one
     Flux(FluxArgs),
     /// Three Applications for Argo CD: CRDs, operator and NodePools
     Argocd(ArgocdArgs),

@@ -116,7 +116,9 @@ fn merge_values(config: &mut Config, args: &SettingArgs) -> Vec<Problem> {
         match parsed {
             Ok(Value::Null) => {}
             Ok(values) if values.is_object() => merge(&mut all, &values),
-            Ok(_) => problems.push(Problem::in_file(file, None, "", "is no map of values".into())),
+            Ok(_) => {
+                problems.push(Problem::in_file(file, None, "", "is not a map of values".into()));
+            }
             Err(why) => problems.push(Problem::in_file(file, None, "", why)),
         }
     }

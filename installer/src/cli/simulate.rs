@@ -65,8 +65,8 @@ pub struct PolicyArgs {
     /// the operator's
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=100), value_name = "PERCENT", help_heading = "Operator")]
     pub largest_share: Option<u8>,
-    /// Share of their NodePools' nodes, in percent, up to which consolidation leaves nodes alone
-    /// where room is short; default: the operator's
+    /// Share of the affected NodePools' nodes, in percent: a consolidation that lack of room limits
+    /// to this many nodes or fewer removes none; default: the operator's
     #[arg(long, value_parser = clap::value_parser!(u8).range(0..=100), value_name = "PERCENT", help_heading = "Operator")]
     pub few_nodes: Option<u8>,
     /// Whether pods are nominated to their planned nodes, as by the operator's option; false before

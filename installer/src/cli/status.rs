@@ -16,7 +16,7 @@ pub struct StatusArgs {
     /// Wait until the operator, the EC2NodeClasses and the NodePools are ready
     #[arg(long)]
     pub wait: bool,
-    /// Show the status again after every change, on a terminal in place, until interrupted
+    /// Show the status again after every change (on a terminal, in place) until interrupted
     #[arg(long, conflicts_with_all = ["wait", "exit_code"])]
     pub watch: bool,
     /// Give up waiting after this time

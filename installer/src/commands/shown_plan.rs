@@ -12,7 +12,7 @@ use crate::printer::{OutputFormat, Printer};
 /// Warns about what could not be tried.
 pub(super) fn warn(printer: Printer, trial: &Trial) {
     for why in &trial.untried {
-        printer.warn(&format!("the cluster was not asked whether it accepts {why}"));
+        printer.warn(&format!("can't check whether the cluster would accept {why}"));
     }
 }
 

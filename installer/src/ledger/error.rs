@@ -81,10 +81,10 @@ pub enum LedgerError {
         message: String,
     },
     /// The operator's answer is no list of decisions.
-    #[error("the answer is no list of decisions")]
+    #[error("the response is not a list of decisions")]
     Unreadable,
     /// The URL is not one on loopback.
-    #[error("{url:?} is no URL on the loopback address, such as http://127.0.0.1:8085")]
+    #[error("{url:?} is not a URL on the loopback address, such as http://127.0.0.1:8085")]
     Url {
         /// As it was given.
         url: String,
@@ -110,8 +110,8 @@ impl LedgerError {
                 let runs = runs.unwrap_or_default();
                 vec![format!(
                     "an older operator has no decision ledger: `tenon upgrade` installs the version of \
-                     this program{runs}; else check that nothing else in the pod uses port {port}: its \
-                     log says so"
+                     this program{runs}; otherwise check the operator's log for another server that \
+                     uses port {port}"
                 )]
             }
             Self::Unreached { .. } => {
@@ -144,7 +144,7 @@ impl LedgerError {
             }
             Self::Url { .. } => one(
                 "a token must not cross a network in the clear; forward the port with `kubectl \
-                 port-forward`, or leave --url out",
+                 port-forward`, or omit --url",
             ),
         }
     }

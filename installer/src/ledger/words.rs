@@ -86,9 +86,9 @@ pub(crate) fn what(decision: &Decision) -> String {
         Action::Replace => {
             let new = decision.replacements.count.max(1);
             let by = if new == 1 { "a new one".to_owned() } else { format!("{new} new ones") };
-            format!("{kind}: replace {it} by {by}")
+            format!("{kind}: replace {it} with {by}")
         }
-        Action::TerminateFirst => format!("{kind}: delete {it} before what replaces it"),
+        Action::TerminateFirst => format!("{kind}: delete {it} before launching its replacement"),
         Action::Reboot => format!("{kind}: reboot {it}"),
         Action::Notice => format!("{kind}: announced for {it}"),
         Action::Stay if n == 0 => format!("keep nodes{pools}"),

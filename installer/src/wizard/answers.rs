@@ -69,8 +69,8 @@ impl Step {
                     0 => known.defaults_enabled.filter(|enabled| *enabled),
                     1 => Some(false),
                     _ => {
-                        let hint = "run `tenon install` again when you know what should become of \
-                                    the Cluster Autoscaler";
+                        let hint = "run `tenon install` again when you have decided what to do \
+                                    about the Cluster Autoscaler";
                         return Err(AnswerError::Declined(hint));
                     }
                 };
@@ -288,7 +288,8 @@ pub(super) enum AnswerError {
     Empty,
     /// EKS does not list it.
     #[error(
-        "EKS has no cluster {0} in this region: choose one of the list, or < and another region."
+        "EKS has no cluster {0} in this region: choose one from the list, or enter < to choose \
+         another region."
     )]
     NoSuchCluster(String),
     /// Charts are found by URL.

@@ -7,7 +7,7 @@ pub(super) fn help(step: Step) -> &'static str {
     match step {
         Step::Context => {
             "The clusters of your kubeconfig's contexts, the current one first. To choose from all \
-             clusters of a region instead, choose the last one."
+             clusters of a region instead, choose the last entry."
         }
         Step::Region => {
             "The AWS region of the cluster, such as eu-central-1. All resources are created \
@@ -15,13 +15,13 @@ pub(super) fn help(step: Step) -> &'static str {
              version of tenon, start again with --allow-unknown-region."
         }
         Step::Cluster => {
-            "The name as shown by `aws eks list-clusters`. The clusters are those that EKS lists \
-             in the region, if you may list them."
+            "The name as shown by `aws eks list-clusters`. If you have permission to list the \
+             clusters of the region, you can choose one of them."
         }
         Step::Account => {
             "Everything is created in this account, by this user or role. The account's id is \
              written to the settings file, so that the file is refused with credentials of any \
-             other account. If it is the wrong one, answer no and use another --profile."
+             other account. If it is the wrong account, answer no and use another --profile."
         }
         Step::Karpenter => {
             "Two controllers with the same CRDs fight over the same nodes. `tenon adopt` replaces \
@@ -29,9 +29,9 @@ pub(super) fn help(step: Step) -> &'static str {
              and can be undone."
         }
         Step::ClusterAutoscaler => {
-            "The Cluster Autoscaler scales node groups, Tenon launches nodes by NodePools. Both \
+            "The Cluster Autoscaler scales node groups; Tenon launches nodes for NodePools. Both \
              react to the same pending pods. Usually both run until the workloads have moved to \
-             nodes of Tenon; then the Cluster Autoscaler is scaled down. tenon does not change it."
+             nodes of Tenon; then you scale the Cluster Autoscaler down. tenon does not change it."
         }
         Step::Recommended => {
             "The settings that follow from the cluster. Nothing is final: you see the plan before \
@@ -40,13 +40,13 @@ pub(super) fn help(step: Step) -> &'static str {
         }
         Step::Host => {
             "The operator can't run on nodes that it launches itself. Two replicas need two nodes, \
-             best in two zones. Choosing a node group sets a node selector and tolerations. \
+             preferably in two zones. Choosing a node group sets a node selector and tolerations. \
              Fargate runs each replica on a machine of its own and needs private subnets."
         }
         Step::Identity => {
             "Pod Identity needs no identity provider in IAM and survives the replacement of the \
-             cluster; its add-on runs a small DaemonSet. IRSA works without the add-on, and on \
-             Fargate it is the only way."
+             cluster; its add-on runs a small DaemonSet. IRSA works without the add-on, and is the \
+             only mechanism on Fargate."
         }
         Step::Agent => {
             "EKS Pod Identity provides the operator's pods with the credentials of an IAM \
@@ -67,8 +67,8 @@ pub(super) fn help(step: Step) -> &'static str {
         }
         Step::SecurityGroups => {
             "Nodes get these security groups. The cluster's own group lets nodes and control plane \
-             reach each other; the nodes of your node groups have others besides, which databases \
-             or load balancers may refer to."
+             reach each other. The nodes of your node groups also have other groups, to which the \
+             rules of databases or load balancers may refer."
         }
         Step::Interruption => {
             "AWS announces a spot interruption two minutes in advance, and maintenance \
@@ -76,8 +76,8 @@ pub(super) fn help(step: Step) -> &'static str {
              operator, which replaces the node in time. They cost next to nothing."
         }
         Step::Defaults => {
-            "A NodePool defines which instances may be launched, an EC2NodeClass how. Without \
-             them, nothing is launched. You can change or delete both later."
+            "A NodePool defines the instances that may be launched, and an EC2NodeClass their AWS \
+             settings. Without them, nothing is launched. You can change or delete both later."
         }
         Step::Image => {
             "The image of the nodes that Tenon launches, always in its newest version for the \
@@ -99,20 +99,21 @@ pub(super) fn help(step: Step) -> &'static str {
         }
         Step::Delivery => {
             "The settings file is written in any case. With GitOps, Flux or Argo CD installs the \
-             operator by its charts, and Terraform, CloudFormation or tenon creates the AWS \
+             operator from its charts, and Terraform, CloudFormation or tenon creates the AWS \
              resources."
         }
         Step::Charts => {
-            "Where the charts tenon and tenon-crds of your release are, without their names. \
-             `helm show chart` with this path and /tenon finds the chart if it is right."
+            "The location of the charts tenon and tenon-crds of your release, without their \
+             names. To check it, append /tenon and pass it to `helm show chart`."
         }
         Step::Repository => {
             "Argo CD reads the NodePools from this repository; the files that are written here have \
              to be committed to it."
         }
         Step::Folder => {
-            "The files are written to a folder of this name below the current one, and refer to \
-             each other by it. Commit it to the repository under the same name."
+            "The files are written to a folder of this name below the current one, and their \
+             references to each other contain the name. Commit the folder to the repository under \
+             the same name."
         }
     }
 }

@@ -121,7 +121,7 @@ impl Survey {
         let open = self.nodes.iter().filter(|node| node.is_open()).collect::<Vec<_>>();
         let mut hosts = vec![(
             HostChoice::AnyNode { open: open.len() },
-            format!("on the nodes that exist: {}", nodes_in_words(&open)),
+            format!("on the existing nodes: {}", nodes_in_words(&open)),
         )];
         let mut groups: BTreeMap<&str, Vec<&NodeView>> = BTreeMap::new();
         for node in &self.nodes {
@@ -192,7 +192,7 @@ fn nodes_in_words(nodes: &[&NodeView]) -> String {
     let zones = nodes.iter().filter_map(|node| node.zone.as_deref());
     let zones = zones.collect::<BTreeSet<_>>().len();
     match nodes.len() {
-        0 => "none takes its pods".to_owned(),
+        0 => "none accepts its pods".to_owned(),
         n if zones == 0 => count(n, "node"),
         n => format!("{} in {}", count(n, "node"), count(zones, "zone")),
     }

@@ -51,9 +51,10 @@ impl Step {
             Self::Account => (account_question(known), vec![], "yes".to_owned()),
             Self::Karpenter => {
                 let choices = vec![
-                    "take over from it with `tenon adopt`, which keeps NodePools and nodes: end here"
+                    "quit, and take over from it with `tenon adopt`, which keeps NodePools and \
+                     nodes"
                         .to_owned(),
-                    "continue: the installation is refused as long as it runs".to_owned(),
+                    "continue: the installation is refused while Karpenter runs".to_owned(),
                 ];
                 (
                     format!("{} What should happen?", runs(known, RivalKind::Karpenter)),
@@ -65,12 +66,12 @@ impl Step {
                 let text =
                     format!("{} What should happen?", runs(known, RivalKind::ClusterAutoscaler));
                 let choices = vec![
-                    "install beside it: until it is scaled down, both may launch nodes for the \
+                    "install next to it: until it is scaled down, both may launch nodes for the \
                      same pods"
                         .to_owned(),
                     "install without a NodePool: Tenon launches nothing until you create one"
                         .to_owned(),
-                    "end here".to_owned(),
+                    "quit".to_owned(),
                 ];
                 let is_without = config.defaults.enabled == Some(false);
                 (text, choices, number(usize::from(is_without)))
@@ -88,9 +89,9 @@ impl Step {
             }
             Self::Identity => {
                 let agent = if survey.agent_is_missing {
-                    format!("the recommended way, after its add-on {AGENT} is installed")
+                    format!("recommended; its add-on {AGENT} has to be installed first")
                 } else {
-                    format!("the recommended way, and its add-on {AGENT} is there")
+                    format!("recommended; its add-on {AGENT} is installed")
                 };
                 let choices = vec![
                     format!("by EKS Pod Identity: {agent}"),
@@ -186,7 +187,7 @@ impl Step {
                 "What should happen with these settings?".to_owned(),
                 vec![
                     "show the plan, and apply it once you confirm it".to_owned(),
-                    "write them to a settings file, and end".to_owned(),
+                    "write them to a settings file, and quit".to_owned(),
                     "write them, and files for Flux".to_owned(),
                     "write them, and files for Argo CD".to_owned(),
                 ],

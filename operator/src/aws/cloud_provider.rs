@@ -147,7 +147,7 @@ impl CloudProvider for AwsProvider {
             return Ok(None);
         };
         let unclear = |source: Box<dyn std::error::Error + Send + Sync>| CloudError::Other {
-            operation: format!("tell drift from EC2NodeClass {}", reference.name),
+            operation: format!("detect drift from EC2NodeClass {}", reference.name),
             source,
         };
         // Prices say nothing about drift, but without them there are no offerings. They come soon

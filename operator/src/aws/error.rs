@@ -143,7 +143,7 @@ impl Error {
     pub fn launch_reason(&self) -> (&'static str, String) {
         match (self.code.as_deref(), self.kind) {
             (None, Kind::Transient) => {
-                ("ConnectionFailed", format!("AWS gave no answer ({})", self.message))
+                ("ConnectionFailed", format!("AWS did not answer ({})", self.message))
             }
             (code, _) => launch_reason(code.unwrap_or_default(), &self.message),
         }
@@ -272,12 +272,12 @@ pub(super) fn launch_reason(code: &str, message: &str) -> (&'static str, String)
         (
             "InvalidLaunchTemplateId.NotFound",
             "LaunchTemplateNotFound",
-            "the launch template was deleted meanwhile",
+            "the launch template was deleted in the meantime",
         ),
         (
             "InvalidLaunchTemplateName.NotFoundException",
             "LaunchTemplateNotFound",
-            "the launch template was deleted meanwhile",
+            "the launch template was deleted in the meantime",
         ),
         (
             "User data is limited to",

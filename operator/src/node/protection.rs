@@ -92,7 +92,7 @@ fn say(protection: Protection, now: Timestamp) -> Option<(EventType, Reason, Str
         Protection::Invalid => Some((
             EventType::Warning,
             Reason::InvalidDoNotDisruptAnnotation,
-            "The value of the annotation karpenter.sh/do-not-disrupt means nothing and is ignored: use \"true\" or a duration such as \"2h\"".to_owned(),
+            "The value of the annotation karpenter.sh/do-not-disrupt is invalid and ignored: use \"true\" or a duration such as \"2h\"".to_owned(),
         )),
         Protection::None | Protection::Always | Protection::For(_) => None,
     }

@@ -41,8 +41,10 @@ pub fn exclusion(exclusion: &Exclusion) -> String {
         }
         Exclusion::NoInstanceType { closest, differs } => {
             let closest = closest.as_ref().filter(|_| !differs.is_empty());
-            let closest = closest.map(|kind| format!(", {kind} but for {}", differs.join(", ")));
-            let closest = closest.unwrap_or_default();
+            let differs = differs.join(", ");
+            let closest = closest
+                .map(|kind| format!(", the closest is {kind}, which differs in {differs}"))
+                .unwrap_or_default();
             format!("no instance type met the scheduling requirements{closest}")
         }
         Exclusion::Resources { resource, requested, largest, .. } => {
@@ -61,7 +63,7 @@ pub fn exclusion(exclusion: &Exclusion) -> String {
         }
         Exclusion::Reserved { reservations } => {
             let ids = reservations.join(", ");
-            format!("other nodeclaims take what is left of its reservations ({ids})")
+            format!("other nodeclaims take the rest of its reservations ({ids})")
         }
         Exclusion::Limit { resource, limit, used } => {
             let limit = quantity(resource, *limit);

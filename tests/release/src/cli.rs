@@ -22,7 +22,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The checkout that this program was built from.
 const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// Makes what a release publishes
+/// Build and publish releases
 #[derive(Debug, Parser)]
 #[command(name = "release", max_term_width = 100, disable_help_subcommand = true)]
 pub struct Cli {
@@ -34,7 +34,7 @@ pub struct Cli {
 
 #[derive(Debug, Args)]
 struct Common {
-    /// Directory for what is made
+    /// Output directory
     #[arg(long, global = true, default_value = "dist", value_name = "DIR")]
     out: PathBuf,
     /// Time of all files, in seconds since 1970 [default: the commit's]
@@ -43,30 +43,30 @@ struct Common {
     /// Commit that is released [default: the checkout's]
     #[arg(long, global = true, env = "TENON_COMMIT", value_name = "COMMIT")]
     commit: Option<String>,
-    /// Where the source is, such as https://git.example/tenon
+    /// URL of the source, such as https://git.example/tenon
     #[arg(long, global = true, env = "TENON_SOURCE", value_name = "URL")]
     source: Option<String>,
-    /// Repository of the operator's image, without a tag: the default of what is released
+    /// Repository of the operator's image, without a tag: the default of `tenon` and of the chart
     #[arg(long, global = true, env = "TENON_IMAGE", value_name = "REPOSITORY")]
     image_repository: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Build the programs for this machine, and make all that is released of them
+    /// Build the programs for this machine, and everything else that a release publishes
     All(Finish),
     /// Pack `tenon`
     Archive {
         /// Built program
         #[arg(long, value_name = "FILE")]
         program: PathBuf,
-        /// Target it was built for, such as x86_64-unknown-linux-gnu
+        /// Target of the program, such as x86_64-unknown-linux-gnu
         #[arg(long, value_name = "TARGET")]
         target: String,
     },
     /// Build the operator's image for one architecture, as an OCI layout
     Image(ImageArgs),
-    /// Join images of several architectures to one
+    /// Join images of several architectures into one
     Join {
         /// OCI layouts
         #[arg(required = true, value_name = "DIR")]
@@ -85,18 +85,18 @@ enum Verb {
     },
     /// Print the version
     Version {
-        /// Also verify that this tag, the charts and CHANGELOG.md are of it
+        /// Also verify that this tag, the charts and CHANGELOG.md have this version
         #[arg(long, value_name = "TAG")]
         tag: Option<String>,
     },
-    /// Write install.sh, the checksums and the provenance of what is in --out
+    /// Write install.sh, the checksums and the provenance of the files in --out
     Finish(Finish),
-    /// Send an image to a registry
+    /// Push an image to a registry
     Push {
         /// OCI layout
         #[arg(long, default_value = "dist/image", value_name = "DIR")]
         layout: PathBuf,
-        /// Where to: <host>/<repository>:<tag>
+        /// Destination: <host>/<repository>:<tag>
         reference: String,
         #[command(flatten)]
         login: LoginArgs,
@@ -110,19 +110,19 @@ struct ImageArgs {
     /// Built program
     #[arg(long, value_name = "FILE")]
     program: PathBuf,
-    /// Further built program that the image has beside it, such as `tenon` (may be repeated)
+    /// Additional built program to include, such as `tenon` (may be repeated)
     #[arg(long = "with", value_name = "FILE")]
     beside: Vec<PathBuf>,
-    /// Directory below which shared libraries are looked for
+    /// Root directory of the search for shared libraries
     #[arg(long, default_value = "/", value_name = "DIR")]
     root: PathBuf,
-    /// Further directories below --root with shared libraries
+    /// Additional directories below --root with shared libraries
     #[arg(long, value_name = "DIR")]
     library_path: Vec<PathBuf>,
     /// Certificates of the authorities that the operator trusts
     #[arg(long, default_value = CA_BUNDLE, value_name = "FILE")]
     ca_bundle: PathBuf,
-    /// Leave layers uncompressed, for a registry nearby
+    /// Leave layers uncompressed, for a nearby registry
     #[arg(long)]
     uncompressed: bool,
     /// Directory of the layout
@@ -135,24 +135,24 @@ struct ImageArgs {
 
 #[derive(Debug, Args)]
 struct Finish {
-    /// Where releases are published: install.sh downloads from <URL>/v<version>/ [default: it is
-    /// not written]
+    /// URL of the releases: install.sh downloads from <URL>/v<version>/ [default: install.sh is not
+    /// written]
     #[arg(long, value_name = "URL")]
     releases: Option<String>,
-    /// Who builds: the URL of a workflow, or what you call this machine
+    /// Builder: the URL of a workflow, or a name for this machine
     #[arg(long, default_value = "local", value_name = "NAME")]
     builder: String,
-    /// Which run of the builder this is
+    /// Identifier of this run of the builder
     #[arg(long, value_name = "NAME")]
     invocation: Option<String>,
 }
 
 #[derive(Debug, Args)]
 struct LoginArgs {
-    /// User of the registry [default: what `docker login` or `helm registry login` left]
+    /// User of the registry [default: the credentials of `docker login` or `helm registry login`]
     #[arg(long, env = "REGISTRY_USERNAME", value_name = "NAME")]
     username: Option<String>,
-    /// Their password
+    /// Password of the user
     #[arg(long, env = "REGISTRY_PASSWORD", hide_env_values = true, value_name = "PASSWORD")]
     password: Option<String>,
     /// Directory with Docker's config.json

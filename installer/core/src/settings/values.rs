@@ -89,10 +89,11 @@ pub struct Values {
     pub init_containers: Vec<Container>,
     /// Labels of the nodes that the pods may run on.
     pub node_selector: BTreeMap<String, String>,
-    /// Affinity of the pods. Terms about pods that have no label selector are about the operator's
-    /// own pods.
+    /// Affinity of the pods. Pod affinity and anti-affinity terms without a label selector select
+    /// the operator's own pods.
     pub affinity: Affinity,
-    /// Topology spread of the pods. The label selector is added unless it is set.
+    /// Topology spread of the pods. A constraint without a label selector selects the operator's
+    /// own pods.
     pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
     /// Taints that the pods tolerate.
     pub tolerations: Vec<Toleration>,

@@ -65,7 +65,7 @@ pub(super) fn label(about: &About<'_>, pool: &NodePool, key: &str, why: &Exclusi
         Source::Affinity => (Cause::NodeAffinity, "node affinity"),
         Source::Volume => (Cause::VolumeZone, "volume"),
     };
-    let because = format!("no NodePool has what its {field} requires of {key}");
+    let because = format!("no NodePool satisfies its {field} for the label {key}");
     let value = value(&wanted);
     let offered = values_of_types(about, pool, key);
     let mut advice = Vec::new();
@@ -84,7 +84,7 @@ pub(super) fn label(about: &About<'_>, pool: &NodePool, key: &str, why: &Exclusi
                 advice::scalar(&value)
             );
             let text = format!(
-                "If its nodes are meant for the pod, give NodePool {} the label:",
+                "If the nodes of NodePool {} are meant for the pod, add the label to it:",
                 pool.name
             );
             advice.push(Advice::write(cause, text, yaml));
@@ -156,7 +156,7 @@ fn zone(about: &About<'_>, pool: &NodePool, wanted: &Wanted, why: &Exclusion) ->
     }
     let field = if wanted.source == Source::Selector { "node selector" } else { "node affinity" };
     let (cause, because) = if is_unknown {
-        (Cause::UnknownZone, format!("no NodePool knows the zone {asked}"))
+        (Cause::UnknownZone, format!("no NodePool has the zone {asked}"))
     } else if wanted.source == Source::Selector {
         (Cause::NodeSelector, format!("no NodePool offers the zone {asked}"))
     } else {
@@ -165,7 +165,7 @@ fn zone(about: &About<'_>, pool: &NodePool, wanted: &Wanted, why: &Exclusion) ->
     if let Some(zone) = zones.iter().next()
         && wanted.operator == Operator::In
     {
-        let text = format!("Ask for a zone that NodePool {} has in the pod's {field}:", pool.name);
+        let text = format!("In the pod's {field}, require a zone that NodePool {} has:", pool.name);
         advice.push(Advice::write(cause, text, ask_for(wanted.source, zone)));
     }
     if serves {
@@ -178,7 +178,7 @@ fn zone(about: &About<'_>, pool: &NodePool, wanted: &Wanted, why: &Exclusion) ->
         advice.push(Advice::run(cause, text, class));
     }
     let text = match wanted.operator {
-        Operator::In => format!("the pod's {field} asks for zone {asked}; {offered}"),
+        Operator::In => format!("the pod's {field} requires zone {asked}; {offered}"),
         _ => crate::reasons::exclusion(why),
     };
     Finding { cause, text, because, advice }
@@ -250,7 +250,7 @@ pub(crate) fn more_capacity(pool: &NodePool) -> Vec<Advice> {
         advice.push(Advice::write(cause, text, requirement));
     }
     let text = format!(
-        "{} more instance types and zones in NodePool {}; the operator tries again by itself, with \
+        "{} more instance types and zones in NodePool {}; the operator retries automatically, with \
          other offerings:",
         if is_spot_only { "Or allow" } else { "Allow" },
         pool.name

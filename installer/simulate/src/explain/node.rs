@@ -228,7 +228,7 @@ fn remove(node: &Node, reason: &StayReason) -> Vec<Advice> {
         )),
         StayReason::SpotToSpot => Some(Advice::write(
             cause,
-            "To replace spot by spot instances, in the chart's values:",
+            "To replace spot instances with spot instances, in the chart's values:",
             "settings:\n  featureGates:\n    spotToSpotConsolidation: true",
         )),
         StayReason::NothingCheaper

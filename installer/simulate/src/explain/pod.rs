@@ -308,7 +308,8 @@ fn not_tried(about: &About<'_>) -> Explanation {
     if gates.is_empty() {
         let advice = Advice::run(
             Cause::NotTried,
-            "Wait a second and ask again. If it stays, check that the scheduler that it names runs:",
+            "Wait a second and run the command again. If nothing changes, check that the pod's \
+             scheduler runs:",
             format!("kubectl describe pod {}", of(pod)),
         );
         return Explanation {
@@ -431,7 +432,7 @@ fn launch_failed(message: &str, claim: Option<&str>) -> Vec<Advice> {
         let command = format!("kubectl describe nodeclaim {}", word(claim));
         advice.push(Advice::run(
             cause,
-            "The operator tries again by itself. Its attempts:",
+            "The operator retries automatically. Its attempts:",
             command,
         ));
     }

@@ -88,7 +88,7 @@ pub(super) async fn ask(
     let target = Target::connect(&global.kubeconfig(), &aws, &facts.cluster).await?;
     let (survey, unread) = Box::pin(wizard::survey::survey(&aws, &target.cluster, &facts)).await;
     for why in unread {
-        printer.note(&format!("not known, and left out of the questions: {why}"));
+        printer.note(&format!("some values can't be read, and the questions omit them: {why}"));
     }
     known.survey = survey;
     if let Some(record) = session::recorded(&target, &facts, &settings).await? {

@@ -44,7 +44,7 @@ impl PriceChange {
     /// most one is set. An error when neither form fits.
     pub fn parse(price: Option<&str>, adjustment: Option<&str>) -> Result<Option<Self>, String> {
         let millionths =
-            |text: &str| decimal(text).ok_or_else(|| format!("{text:?} is no decimal number"));
+            |text: &str| decimal(text).ok_or_else(|| format!("{text:?} is not a decimal number"));
         match (price, adjustment) {
             (None, None) => Ok(None),
             (Some(_), Some(_)) => Err("price and priceAdjustment exclude each other".to_owned()),

@@ -100,7 +100,7 @@ pub(crate) async fn hook(instances: &Instances, claim: &NodeClaim) -> Option<Hoo
 async fn partition(instances: &Instances, claim: &NodeClaim) -> Result<HookProgress, CloudError> {
     const PENDING: HookProgress = HookProgress::Pending(AGAIN);
     let failed = |error| CloudError::Other {
-        operation: "find out the partition of the instance".to_owned(),
+        operation: "determine the partition of the instance".to_owned(),
         source: Box::new(error),
     };
     let Some(provider_id) = claim.provider_id() else { return Ok(PENDING) };

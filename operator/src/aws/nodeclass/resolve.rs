@@ -214,7 +214,7 @@ async fn resolve_profile(
             context.recorder.publish(Event::warning(
                 class,
                 Reason::InstanceProfileFailed,
-                format!("Failed to make the instance profile: {}", error.text()),
+                format!("Failed to create the instance profile: {}", error.text()),
             ));
             failed(class, "instance profile", &error)
         }

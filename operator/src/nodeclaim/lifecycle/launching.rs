@@ -119,7 +119,7 @@ pub(super) async fn ensure<P: CloudProvider>(
             let message = truncate(&chain(&error), MESSAGE);
             let event = Event::warning(claim, Reason::LaunchFailed, format!("{reason}, {message}"));
             operator.context.recorder.publish(event.distinct_by(&reason));
-            let why = format!("the launch fails and is tried again: {message}");
+            let why = format!("the launch fails and is retried: {message}");
             operator.context.decisions.progress(&name(&claim.metadata), State::Pending, &why);
             conditions(claim, now).set_unknown(LAUNCHED, &reason, &message);
             Ok(Outcome::Failed(error))

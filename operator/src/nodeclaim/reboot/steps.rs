@@ -220,7 +220,7 @@ fn bound(text: Option<&str>) -> Result<Option<SignedDuration>, String> {
     let bound: tenon_crds::Duration =
         text.parse().map_err(|error| format!("annotation {key} is {text:?}: {error}"))?;
     if bound.as_nanos() < 0 {
-        return Err(format!("annotation {key} is {text:?}, which is less than nothing"));
+        return Err(format!("annotation {key} is {text:?}, which is negative"));
     }
     Ok(Some(bound.as_signed()))
 }

@@ -31,7 +31,7 @@ pub struct Controller {
     pub resources: ResourceRequirements,
     /// Additional volume mounts of the container.
     pub extra_volume_mounts: Vec<VolumeMount>,
-    /// Sidecar containers. One without its own `volumeMounts` gets `extraVolumeMounts` and
+    /// Sidecar containers. A container without `volumeMounts` gets `extraVolumeMounts` and
     /// `sidecarVolumeMounts`.
     #[serde(deserialize_with = "list_or_nothing")]
     pub sidecar_container: Vec<Container>,

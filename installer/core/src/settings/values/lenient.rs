@@ -23,7 +23,7 @@ pub(super) fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Erro
     match Value::deserialize(from)? {
         Value::String(text) => Ok(text),
         Value::Number(number) => Ok(number.to_string()),
-        other => Err(D::Error::custom(format!("{other} is no text"))),
+        other => Err(D::Error::custom(format!("{other} is not text"))),
     }
 }
 
@@ -42,5 +42,5 @@ pub(super) fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error
     let number = value.as_f64().or_else(|| value.as_str()?.parse().ok());
     number
         .filter(|it| it.is_finite())
-        .ok_or_else(|| D::Error::custom(format!("{value} is no number")))
+        .ok_or_else(|| D::Error::custom(format!("{value} is not a number")))
 }

@@ -21,7 +21,7 @@ pub struct ServiceMonitor {
     pub metric_relabelings: Vec<Map<String, Value>>,
     /// Additional fields of the endpoint, such as `interval` and `scrapeTimeout`.
     pub endpoint_config: Map<String, Value>,
-    /// Largest number of samples that a scrape may have; absent: no limit.
+    /// Maximum number of samples per scrape; absent: no limit.
     #[schemars(range(min = 0))]
     pub sample_limit: Option<i64>,
 }

@@ -82,11 +82,11 @@ pub struct OperatorSettings {
     #[serde(deserialize_with = "lenient::switch")]
     #[schemars(extend("type" = ["boolean", "string"], "enum" = [true, false, "true", "false"]))]
     pub disable_dry_run: bool,
-    /// How often AMIs are looked up.
+    /// Interval at which AMIs are refreshed.
     #[serde(deserialize_with = "lenient::text")]
     #[schemars(extend("type" = ["string", "number"]))]
     pub ami_refresh_interval: String,
-    /// How often subnets are looked up.
+    /// Interval at which subnets are refreshed.
     #[serde(deserialize_with = "lenient::text")]
     #[schemars(extend("type" = ["string", "number"]))]
     pub subnet_refresh_interval: String,
@@ -99,8 +99,8 @@ pub struct OperatorSettings {
     #[serde(deserialize_with = "lenient::text")]
     #[schemars(extend("type" = ["string", "number"]))]
     pub largest_share: String,
-    /// Share of their NodePools' nodes, in percent, up to which consolidation leaves nodes alone
-    /// where room is short; empty: 2.
+    /// Share of the affected NodePools' nodes, in percent: a consolidation that lack of room limits
+    /// to this many nodes or fewer removes none; empty: 2.
     #[serde(deserialize_with = "lenient::text")]
     #[schemars(extend("type" = ["string", "number"]))]
     pub few_nodes: String,
