@@ -94,7 +94,11 @@ impl Funnel {
         });
         // The planner knows of daemons, of the NodePool's own labels and of other pods: its reason
         // counts.
-        let at = Stage::of(why);
+        let at = match why {
+            // It is ready, and no type meets its requirements and is available.
+            Exclusion::PoolNotReady(_) if pool.not_ready.is_none() => Stage::Available,
+            why => Stage::of(why),
+        };
         let count = |stage: Stage, n: usize| if stage >= at { 0 } else { n };
         let available = available.count();
         Some(Self {

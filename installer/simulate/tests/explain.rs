@@ -90,11 +90,10 @@ fn simulation(name: &str, kind: &str, object: &str) -> (Simulation, Subject) {
     let options = Options {
         files,
         catalog: CatalogOptions {
-            files: std::iter::once("catalog.json".to_owned())
-                .chain(std::iter::once(format!("{name}.catalog.json")))
-                .map(|file| fixture(&file))
-                .filter(|file| file.exists())
-                .collect(),
+            files: {
+                let own = fixture(&format!("{name}.catalog.json"));
+                vec![if own.exists() { own } else { fixture("catalog.json") }]
+            },
             vm_memory_overhead_percent: VM_MEMORY_OVERHEAD,
             reserved_enis: 0,
         },

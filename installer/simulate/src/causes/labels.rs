@@ -9,7 +9,7 @@ use tenon_planner::snapshot::{NodePool, Operator, PodShape, Requirement};
 
 use super::{About, Finding, catalog, edit};
 use crate::advice::{self, Advice, Cause, indented, requirement};
-use crate::funnel::holds;
+use crate::funnel::{has, holds, own_requirements as own_requirements_of};
 use crate::words::some;
 
 /// How many values are listed.
@@ -200,8 +200,24 @@ pub(super) fn own_requirements(pool: &NodePool, why: &Exclusion) -> Finding {
     contradiction(pool, &crate::reasons::exclusion(why))
 }
 
+/// A NodePool that can't launch any type, for this reason: its requirements exclude all of them, or
+/// none is available.
+pub(super) fn no_type(about: &About<'_>, pool: &NodePool, reason: &str) -> Finding {
+    let own = own_requirements_of(pool);
+    let known = catalog(about.snapshot, pool);
+    if !known.is_some_and(|known| known.instance_types.iter().any(|kind| has(kind, &own))) {
+        return contradiction(pool, reason);
+    }
+    Finding {
+        cause: Cause::NoCapacity,
+        text: crate::observed::line(reason),
+        because: "no matching instance type is available now".to_owned(),
+        advice: more_capacity(pool),
+    }
+}
+
 /// The NodePool's requirements exclude each other, as a reason says, or all instance types.
-pub(super) fn contradiction(pool: &NodePool, reason: &str) -> Finding {
+fn contradiction(pool: &NodePool, reason: &str) -> Finding {
     Finding {
         cause: Cause::NodePoolRequirements,
         text: crate::observed::line(reason),

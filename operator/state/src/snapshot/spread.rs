@@ -172,7 +172,7 @@ mod tests {
         pod(&mut cluster, OF_RS, json!({"app": "web"}), json!({}));
         assert_eq!(constraints(&cluster), []);
         assert!(!cluster.watched().any(|kind| Kind::SPREAD.contains(&kind)));
-        assert_eq!(cluster.pods().next().unwrap().1.controller, None, "nobody asks for it");
+        assert_eq!(cluster.pods().next().unwrap().1.controller, None, "it is not needed");
     }
 
     #[test]
