@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use clap::ValueEnum;
-use dialoguer::console::Term;
+use dialoguer::console::{Term, measure_text_width};
 use owo_colors::OwoColorize;
 use serde::Serialize;
 use serde_json::json;
@@ -111,10 +111,15 @@ impl Printer {
         let _ = writeln!(anstream::stdout(), "{}", text.trim_end());
     }
 
-    /// Talk, on stderr.
+    /// Prose as a result for people, wrapped to the terminal if there is one.
+    pub fn prose(&self, text: &str) {
+        self.text(&folded(text, columns(&Term::stdout())));
+    }
+
+    /// Talk, on stderr, wrapped to the terminal if there is one.
     pub fn note(&self, text: &str) {
         if !self.quiet {
-            let _ = writeln!(anstream::stderr(), "{text}");
+            let _ = writeln!(anstream::stderr(), "{}", folded(text, columns(&Term::stderr())));
         }
     }
 
@@ -235,6 +240,36 @@ pub fn columns(terminal: &Term) -> Option<usize> {
     terminal.is_term().then(|| usize::from(terminal.size().1)).filter(|columns| *columns > 0)
 }
 
+/// Lines broken at spaces, those after the first with two more columns of indentation. Commands to
+/// copy stay whole: in backticks, after an arrow, and indented by four columns.
+fn folded(text: &str, width: Option<usize>) -> String {
+    let Some(width) = width else { return text.to_owned() };
+    let fold = |line: &str| {
+        let indent = line.len() - line.trim_start_matches(' ').len();
+        let is_command = indent == 4 || line.contains('`') || line.contains('→');
+        if is_command || measure_text_width(line) <= width {
+            return line.to_owned();
+        }
+        let mut folded = " ".repeat(indent);
+        let mut column = indent;
+        for word in line.split_whitespace() {
+            let length = measure_text_width(word);
+            if column > indent && column + 1 + length > width {
+                folded += "\n";
+                folded += &" ".repeat(indent + 2);
+                column = indent + 2;
+            } else if column > indent {
+                folded.push(' ');
+                column += 1;
+            }
+            folded += word;
+            column += length;
+        }
+        folded
+    };
+    text.split('\n').map(fold).collect::<Vec<_>>().join("\n")
+}
+
 /// A line with its colors, which are dropped when it is printed where there are none.
 fn colored(line: &Line) -> String {
     let parts = line.parts().map(|(tone, text)| match tone {
@@ -248,9 +283,8 @@ fn colored(line: &Line) -> String {
     format!("{}{text}", line.indentation()).trim_end().to_owned()
 }
 
-/// The widest a line may be that is written again and again: a longer one would wrap, and leave its
-/// first part behind.
-const WIDTH: usize = 79;
+/// The width of a terminal that does not say its own.
+const WIDTH: usize = 80;
 
 /// What is being waited for, on one line. On a terminal the line is written again and again,
 /// elsewhere once for every change.
@@ -271,7 +305,8 @@ impl StatusLine {
     pub fn show(&mut self, what: &str, since: Duration) {
         if self.on_terminal {
             let mut stderr = anstream::stderr();
-            let _ = write!(stderr, "\r\x1b[2K{}", shortened(what, since));
+            let width = columns(&Term::stderr()).unwrap_or(WIDTH);
+            let _ = write!(stderr, "\r\x1b[2K{}", shortened(what, since, width));
             let _ = stderr.flush();
         } else if self.last != what {
             self.printer.note(&format!("   {what}"));
@@ -290,9 +325,11 @@ impl StatusLine {
     }
 }
 
-fn shortened(what: &str, since: Duration) -> String {
+/// The line of a wait on a terminal of this width. It is written again and again: a longer one would
+/// wrap, and leave its first part behind.
+fn shortened(what: &str, since: Duration, width: usize) -> String {
     let clock = format!(" {} s", since.as_secs());
-    let room = WIDTH.saturating_sub(3 + clock.chars().count());
+    let room = width.saturating_sub(4 + clock.chars().count());
     let what = if what.chars().count() > room {
         what.chars().take(room.saturating_sub(1)).chain(['…']).collect()
     } else {
@@ -315,6 +352,21 @@ mod tests {
     }
 
     #[test]
+    fn prose_is_broken_at_spaces_and_commands_are_not() {
+        assert_eq!(folded("one two three", None), "one two three");
+        assert_eq!(folded("one two three\nfour", Some(8)), "one two\n  three\nfour");
+        assert_eq!(
+            folded("  \u{1b}[1mone two\u{1b}[0m x", Some(9)),
+            "  \u{1b}[1mone two\u{1b}[0m\n    x"
+        );
+        for command in
+            ["run `tenon install` now", "     → tenon install now", "    tenon install now"]
+        {
+            assert_eq!(folded(command, Some(8)), command);
+        }
+    }
+
+    #[test]
     fn a_screen_is_never_taller_than_its_terminal() {
         let lines = || (1..=5).map(|n| n.to_string()).collect::<Vec<_>>();
         assert_eq!(cut(lines(), 5), lines());
@@ -323,10 +375,12 @@ mod tests {
 
     #[test]
     fn a_line_that_is_written_again_never_wraps() {
-        let short = shortened("operator: 0 of 2 pods", Duration::from_secs(7));
+        let short = shortened("operator: 0 of 2 pods", Duration::from_secs(7), 80);
         assert_eq!(short, "   operator: 0 of 2 pods 7 s");
-        let long = shortened(&"x".repeat(200), Duration::from_secs(1234));
-        assert_eq!(long.chars().count(), WIDTH);
-        assert!(long.ends_with("… 1234 s"), "{long}");
+        for width in [40, 60, 80, 120] {
+            let long = shortened(&"x".repeat(200), Duration::from_secs(1234), width);
+            assert_eq!(long.chars().count(), width - 1);
+            assert!(long.ends_with("… 1234 s"), "{long}");
+        }
     }
 }

@@ -157,7 +157,10 @@ fn line(check: &'static Check, seen: &Observed, options: &Options) -> Line {
         Outcome::Skip("skipped by --skip".to_owned())
     } else {
         match (check.run)(seen) {
-            Outcome::Unknown(why) if options.without_aws && why == NOT_CHECKED => {
+            // Not to know who calls is a failure by itself, but not where nobody is to call.
+            Outcome::Unknown(why) | Outcome::Fail(why)
+                if options.without_aws && why == NOT_CHECKED =>
+            {
                 Outcome::Skip("skipped: there are no AWS credentials".to_owned())
             }
             outcome => outcome,

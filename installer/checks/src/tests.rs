@@ -231,6 +231,20 @@ fn a_report_ends_with_the_command_to_run_first() {
 }
 
 #[test]
+fn without_credentials_the_checks_of_aws_are_skipped_and_none_fails() {
+    let mut seen = healthy();
+    let kubernetes = std::mem::take(&mut seen.kubernetes);
+    let seen = Observed { asked: seen.asked, kubernetes, ..Observed::default() };
+    let options = Options { without_aws: true, ..Options::default() };
+    let report = judge(&seen, &options);
+    assert_eq!(report.reasons(), [""; 0]);
+    let lines = || report.categories.iter().flat_map(|group| &group.checks);
+    let line = lines().find(|line| line.id == "AC-01").expect("it is there");
+    assert_eq!(line.outcome, Outcome::Skip("skipped: there are no AWS credentials".to_owned()));
+    assert!(judge(&seen, &Options::default()).counts.fatal > 0);
+}
+
+#[test]
 fn a_known_cause_is_mended_rather_than_read_again() {
     for (id, command) in [
         ("OP-04", "aws service-quotas request-service-quota-increase --region eu-central-1"),

@@ -114,7 +114,7 @@ pub(crate) async fn run(
         },
         |leader| format!("{leader} leads"),
     );
-    printer.text(&match (done, args.undo) {
+    printer.prose(&match (done, args.undo) {
         (0, _) => format!("Nothing to do: {leads}."),
         (_, false) => format!(
             "Tenon leads now ({}; {leads}). `tenon adopt --undo` gives the cluster back to Karpenter.",

@@ -65,7 +65,7 @@ fn known_kind(text: &str) -> Option<&'static str> {
 fn show(answer: &Decisions, question: &Question, printer: Printer) {
     printer.json(answer);
     if answer.decisions.is_empty() {
-        printer.text(&none(answer, question));
+        printer.prose(&none(answer, question));
     }
     let mut log = Log::default();
     printer.lines(&log.lines(&answer.decisions));

@@ -139,7 +139,7 @@ pub(crate) async fn run(
         "notReady": not_ready,
         "canary": canary,
     }));
-    printer.text(&match done {
+    printer.prose(&match done {
         0 => "Nothing to do: the installation matches the settings.".to_owned(),
         _ => format!("Tenon is installed ({}).", counts(&plan)),
     });

@@ -60,7 +60,7 @@ pub(crate) async fn run(
 /// Prints a report; the exit code.
 pub(super) fn show(report: &Report, all: bool, printer: Printer) -> u8 {
     printer.json(report);
-    printer.text(&report.text(all));
+    printer.prose(&report.text(all));
     if report.success { 0 } else { EXIT_PREFLIGHT }
 }
 

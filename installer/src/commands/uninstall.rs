@@ -110,7 +110,7 @@ pub(crate) async fn run(
         "audit": audit,
     }));
     for line in proof.text() {
-        printer.text(&line);
+        printer.prose(&line);
     }
     if let Some(audit) = audit.filter(|_| !proof.removed.is_empty()) {
         printer.note(&format!("Audit log of all deletions: {}", audit.display()));

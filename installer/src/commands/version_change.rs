@@ -165,7 +165,7 @@ pub(super) async fn run(
         until_object(cluster, object, wait::readiness_lacks, end, printer).await?;
     }
     printer.json(&report(done, true, &session));
-    printer.text(&match done {
+    printer.prose(&match done {
         0 => format!("Nothing to do: operator {} is running.", journey.to),
         _ => format!("Operator {} is running ({}).", journey.to, counts(&plan)),
     });
