@@ -92,3 +92,75 @@ pub(super) async fn observe(client: &Client, spot: &mut SpotPrices) -> Result<Se
     let fleet = simulation.fleet();
     Ok(Seen { fleet, notes: simulation.notes().to_vec(), warnings, has_spot_prices })
 }
+
+#[cfg(test)]
+mod tests {
+    use aws_credential_types::Credentials;
+    use aws_sdk_ec2::config::{BehaviorVersion, Region};
+    use aws_sdk_ec2::error::ErrorMetadata;
+    use aws_sdk_ec2::operation::describe_spot_price_history::{
+        DescribeSpotPriceHistoryError, DescribeSpotPriceHistoryOutput,
+    };
+    use aws_sdk_ec2::types::{InstanceType, SpotPrice};
+    use aws_smithy_mocks::{
+        MockResponseInterceptor, Rule, RuleMode, create_mock_http_client, mock,
+    };
+
+    use super::*;
+
+    fn spot(rule: &Rule) -> SpotPrices {
+        let answers = MockResponseInterceptor::new().rule_mode(RuleMode::MatchAny);
+        let config = aws_sdk_ec2::config::Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(Region::new("eu-central-1"))
+            .credentials_provider(Credentials::new("key", "secret", None, None, "test"))
+            .http_client(create_mock_http_client())
+            .interceptor(answers.with_rule(rule));
+        let ec2 = aws_sdk_ec2::Client::from_conf(config.build());
+        SpotPrices::new(Some(Aws { ec2, ..Aws::nowhere() }))
+    }
+
+    fn types(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|&name| name.to_owned()).collect()
+    }
+
+    #[tokio::test]
+    async fn prices_are_asked_for_again_only_when_a_type_is_new() {
+        let rule = mock!(aws_sdk_ec2::Client::describe_spot_price_history).then_output(|| {
+            let price = SpotPrice::builder()
+                .instance_type(InstanceType::from("m7i.large"))
+                .availability_zone("eu-central-1a")
+                .spot_price("0.04");
+            DescribeSpotPriceHistoryOutput::builder().spot_price_history(price.build()).build()
+        });
+        let mut spot = spot(&rule);
+        let large = types(&["m7i.large"]);
+        let key = ("m7i.large".to_owned(), "eu-central-1a".to_owned());
+        for _ in 0..3 {
+            let prices = spot.of(large.clone()).await.expect("it is asked");
+            assert_eq!(prices.as_ref().ok().and_then(|prices| prices.get(&key)), Some(&0.04));
+            assert_eq!(rule.num_calls(), 1);
+        }
+        spot.of(types(&["m7i.large", "m7i.xlarge"])).await;
+        assert_eq!(rule.num_calls(), 2);
+        // Fewer types are among those that were asked for.
+        spot.of(large).await;
+        assert_eq!(rule.num_calls(), 2);
+    }
+
+    #[tokio::test]
+    async fn an_account_that_denies_prices_is_left_alone() {
+        let rule = mock!(aws_sdk_ec2::Client::describe_spot_price_history).then_error(|| {
+            let denied = ErrorMetadata::builder().code("UnauthorizedOperation");
+            DescribeSpotPriceHistoryError::generic(denied.build())
+        });
+        let mut spot = spot(&rule);
+        for kind in ["m7i.large", "m7i.xlarge"] {
+            let answer = spot.of(types(&[kind])).await.expect("it is asked");
+            let why = answer.as_ref().expect_err("it is denied");
+            assert!(why.contains("ec2:DescribeSpotPriceHistory"), "{why}");
+        }
+        assert_eq!(rule.num_calls(), 1);
+        assert!(SpotPrices::new(None).of(types(&["m7i.large"])).await.is_none());
+    }
+}

@@ -89,6 +89,7 @@ pub(crate) async fn run(
     let mut pauses = JoinSet::new();
     let ended = {
         let mut screen = Screen::take().map_err(ExpectedError::Draw)?;
+        let lost = screen.lost();
         let inputs = Inputs { keys: keys(), news: told, resized };
         let (explained, paused) = (news.clone(), news);
         let mut explaining = JoinSet::new();
@@ -97,6 +98,7 @@ pub(crate) async fn run(
             Action::Explain(subject, width) => {
                 // Only the last one is waited for.
                 explaining.abort_all();
+                while explaining.try_join_next().is_some() {}
                 let (client, news) = (client.clone(), explained.clone());
                 explaining.spawn(async move {
                     let answer = explain(&client, &subject, width).await;
@@ -105,6 +107,7 @@ pub(crate) async fn run(
                 });
             }
             Action::Pause(pause) => {
+                while pauses.try_join_next().is_some() {}
                 let (client, news, global) = (client.clone(), paused.clone(), global.clone());
                 pauses.spawn(async move {
                     let done = set_pause(&client, &global, &pause).await;
@@ -119,8 +122,8 @@ pub(crate) async fn run(
         };
         tokio::select! {
             ended = show(&mut screen, state, palette, inputs, clock::now, act) => ended,
-            // None of them ends by itself.
-            Some(Err(panic)) = tasks.join_next() => std::panic::resume_unwind(panic.into_panic()),
+            // A task has panicked, and said so.
+            () = lost => Err(std::io::Error::other("a part of tenon failed")),
             _ = terminated.recv() => Ok(()),
             _ = hung_up.recv() => Ok(()),
         }

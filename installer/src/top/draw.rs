@@ -12,7 +12,7 @@ use tenon_installer_core::words::count;
 use self::lines::{Columns, Shown};
 use super::pane::Pane;
 use super::state::State;
-use super::text::{age, clean, cut, grouped, left, money, sparkline, width};
+use super::text::{age, clean, counted, cut, grouped, left, money, sparkline, width};
 use super::view::View;
 
 /// What a part of a line means. Nothing is said by color alone.
@@ -146,7 +146,7 @@ fn header(state: &State, columns: usize) -> Parts {
     let mut parts = vec![(Ink::Strong, format!(" {}", clean(&state.cluster)))];
     if let Some(fleet) = &state.fleet {
         let total = &fleet.total;
-        let mut nodes = count(total.nodes, "node");
+        let mut nodes = counted(total.nodes, "node");
         if let Some(share) = (100 * total.spot).checked_div(total.nodes) {
             nodes = format!("{nodes}, {share}% spot");
         }
@@ -158,7 +158,7 @@ fn header(state: &State, columns: usize) -> Parts {
         let stuck = fleet.pending_pods.iter().any(|it| !it.ok);
         if pending > 0 {
             let ink = if stuck { Ink::Note } else { Ink::Plain };
-            parts.push((ink, format!("  {} pending", count(pending, "pod"))));
+            parts.push((ink, format!("  {} pending", counted(pending, "pod"))));
         }
         if !fleet.disrupting.is_empty() {
             let removed = grouped(fleet.disrupting.len());
@@ -172,7 +172,8 @@ fn header(state: &State, columns: usize) -> Parts {
 
 /// Prices while this runs; or why the picture is an old one.
 fn history(state: &State, columns: usize) -> Parts {
-    if let Some(why) = &state.unread {
+    let silence = state.is_late().then_some("the API server has not answered since");
+    if let Some(why) = state.unread.as_deref().or(silence) {
         let old = state.fleet.as_ref().map(|fleet| {
             let since = age(state.now, fleet.now);
             format!(" as of {}, {since} ago:", fleet.now.strftime("%H:%M:%SZ"))
@@ -262,7 +263,7 @@ fn draw_pane(
     // The selected line stays in the middle as long as there are others around it.
     let first = place.saturating_sub(fits / 2).min(items.len().saturating_sub(fits));
     let visible = items.iter().enumerate().skip(first).take(fits);
-    let counted = match (items.len(), fits) {
+    let number = match (items.len(), fits) {
         (n, 1) if n > 1 => format!("{} of {}", grouped(first + 1), grouped(n)),
         (n, fits) if fits > 0 && n > fits => {
             format!("{}-{} of {}", grouped(first + 1), grouped(first + fits), grouped(n))
@@ -270,7 +271,7 @@ fn draw_pane(
         (n, _) if n < all => format!("{} of {}", grouped(n), grouped(all)),
         (n, _) => grouped(n),
     };
-    let title = lines::title(pane, &counted, (state, view));
+    let title = lines::title(pane, &number, &items, state, view);
     let rule = if is_focused { "═" } else { "─" };
     let titles = columns.titles(pane);
     let room = canvas.columns().saturating_sub(width(&titles));

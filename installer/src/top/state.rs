@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tenon_simulate::{Fleet, Subject};
 use tenon_state::decision::{Decision, Decisions};
 
@@ -11,6 +11,12 @@ const PRICES: usize = 900;
 
 /// Decisions that are remembered, the newest.
 const DECISIONS: usize = 500;
+
+/// A read that is so late is not late by chance.
+const LATE: SignedDuration = SignedDuration::from_secs(10);
+
+/// Longer times between two reads don't count: the machine may have slept.
+const LONGEST: SignedDuration = SignedDuration::from_mins(5);
 
 /// What happened outside of the screen.
 #[derive(Debug)]
@@ -49,6 +55,8 @@ pub(crate) struct State {
     pub(super) notes: Vec<String>,
     /// Why the cluster could not be read the last time, if it could not.
     pub(super) unread: Option<String>,
+    /// From one read to the next, the last time.
+    period: SignedDuration,
     /// Prices.
     pub(super) prices: Prices,
     /// Decisions.
@@ -59,6 +67,14 @@ impl State {
     /// Nothing is known yet but the cluster's name.
     pub(crate) fn new(cluster: &str, now: Timestamp) -> Self {
         Self { cluster: cluster.to_owned(), now, ..Self::default() }
+    }
+
+    /// Whether the cluster should have been read again by now: a server that accepts requests and
+    /// does not answer them is no error for a minute.
+    pub(super) fn is_late(&self) -> bool {
+        let period = self.period.clamp(SignedDuration::ZERO, LONGEST);
+        let since = |fleet: &Fleet| self.now.duration_since(fleet.now);
+        self.fleet.as_ref().is_some_and(|fleet| since(fleet) > period * 3 + LATE)
     }
 
     /// Takes in what happened, as far as it is about the cluster.
@@ -72,6 +88,9 @@ impl State {
                 let total = &fleet.total;
                 if total.without_price < total.nodes || total.nodes == 0 {
                     self.prices.add(fleet.now, total.price_per_hour);
+                }
+                if let Some(before) = &self.fleet {
+                    self.period = fleet.now.duration_since(before.now);
                 }
                 self.fleet = Some(*fleet);
                 self.notes = notes;

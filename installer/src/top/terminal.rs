@@ -11,6 +11,7 @@ use ratatui_termion::termion::event::Key;
 use ratatui_termion::termion::raw::{IntoRawMode as _, RawTerminal};
 use ratatui_termion::termion::screen::{ToAlternateScreen, ToMainScreen};
 use ratatui_termion::termion::{cursor, style};
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{Receiver, channel};
 
 use super::typed::Typed;
@@ -29,6 +30,8 @@ pub(crate) struct Screen {
 struct Mode {
     raw: RawTerminal<Stdout>,
     is_over: AtomicBool,
+    /// Told when a panic has given the terminal back.
+    lost: Notify,
 }
 
 impl Mode {
@@ -51,7 +54,7 @@ impl Screen {
     /// When stdout is no terminal, or can't be written to; it is then as it was.
     pub(crate) fn take() -> io::Result<Self> {
         let raw = io::stdout().into_raw_mode()?;
-        let mode = Arc::new(Mode { raw, is_over: AtomicBool::new(false) });
+        let mode = Arc::new(Mode { raw, is_over: AtomicBool::new(false), lost: Notify::new() });
         let screen = |mode: &Arc<Mode>| {
             let mut stdout = io::stdout();
             write!(stdout, "{ToAlternateScreen}{}", cursor::Hide)?;
@@ -65,8 +68,15 @@ impl Screen {
         std::panic::set_hook(Box::new(move |panic| {
             mode.give_back();
             print(panic);
+            mode.lost.notify_one();
         }));
         screen
+    }
+
+    /// Waits until a panic, on whichever thread, has given the terminal back.
+    pub(crate) fn lost(&self) -> impl Future<Output = ()> + use<> {
+        let mode = Arc::clone(&self.mode);
+        async move { mode.lost.notified().await }
     }
 }
 
@@ -120,9 +130,10 @@ mod tests {
     #[test]
     #[ignore = "it panics"]
     fn a_task_panics_while_the_screen_is_drawn() {
-        let _screen = Screen::take().expect("a terminal");
-        let task = std::thread::spawn(|| panic!("this is the message"));
-        task.join().expect("it panics");
+        let screen = Screen::take().expect("a terminal");
+        std::thread::spawn(|| panic!("this is the message"));
+        futures::executor::block_on(screen.lost());
+        writeln!(io::stdout(), "it is lost").expect("a terminal");
     }
 
     #[test]
@@ -141,7 +152,8 @@ mod tests {
             .expect("script runs");
         let text = String::from_utf8_lossy(&output.stdout).replace('\r', "");
         let place = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}:\n{text}"));
-        let order = ["\u{1b}[?1049h", "\u{1b}[?1049l", "\u{1b}[?25h", "this is the message"];
+        let order =
+            ["\u{1b}[?1049h", "\u{1b}[?1049l", "\u{1b}[?25h", "this is the message", "it is lost"];
         let places = order.map(place);
         assert!(places.is_sorted(), "{places:?}:\n{text}");
         assert_eq!(text.matches("\u{1b}[?1049l").count(), 1, "{text}");

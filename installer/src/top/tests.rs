@@ -297,6 +297,23 @@ fn what_can_not_be_read_takes_one_line_each() {
     assert!(!screen(&state, &view((80, 24))).contains("refused"));
 }
 
+#[test]
+fn an_api_server_that_only_accepts_requests_is_noticed_too() {
+    let mut state = State::new("prod", at(NOW));
+    state.learn(priced("2026-01-01T11:59:50Z", 0.5));
+    state.learn(priced("2026-01-01T11:59:52Z", 0.5));
+    let second = |state: &State| screen(state, &view((80, 24))).lines().nth(1).map(str::to_owned);
+    assert!(second(&state).is_some_and(|line| line.starts_with(" price ")));
+    state.now = at("2026-01-01T12:00:09Z");
+    let late = " ! as of 11:59:52Z, 17s ago: the API server has not answered since";
+    assert_eq!(second(&state).as_deref(), Some(late));
+    state.learn(priced("2026-01-01T12:00:09Z", 0.5));
+    assert!(second(&state).is_some_and(|line| line.starts_with(" price ")));
+    // A cluster that takes long to read is read less often.
+    state.now = at("2026-01-01T12:01:09Z");
+    assert!(second(&state).is_some_and(|line| line.starts_with(" price ")));
+}
+
 /// A node of many.
 fn node(n: usize) -> FleetNode {
     FleetNode {

@@ -2,6 +2,7 @@
 //! nothing gets to the screen that could move the cursor, hide or reorder what stands beside it.
 
 use jiff::Timestamp;
+use tenon_installer_core::words::count;
 use unicode_width::UnicodeWidthChar as _;
 
 /// What stands for a character that is not shown.
@@ -136,6 +137,11 @@ pub(super) fn grouped(number: usize) -> String {
     text
 }
 
+/// `1 node`, `1,000 nodes`
+pub(super) fn counted(number: usize, noun: &str) -> String {
+    count(number, noun).replacen(&number.to_string(), &grouped(number), 1)
+}
+
 /// A price in USD, with as many decimals as matter: `$0.0992`, `$12.3400`, `$1234.50`.
 pub(super) fn money(usd: f64) -> String {
     if usd.abs() < 100.0 { format!("${usd:.4}") } else { format!("${usd:.2}") }
@@ -203,7 +209,7 @@ mod tests {
         let hostile = "a\u{1b}[2J\rb\nc\t\u{202e}d\u{200b}e\u{0}\u{9b}31m";
         let shown = clean(hostile);
         assert_eq!(shown, "a\u{fffd}[2J b c \u{fffd}d\u{fffd}e\u{fffd}\u{fffd}31m");
-        assert!(!shown.chars().any(|c| c.is_control()));
+        assert!(!shown.chars().any(char::is_control));
         assert_eq!(width(&shown), shown.chars().count());
     }
 
@@ -255,6 +261,7 @@ mod tests {
     #[test]
     fn numbers_read_as_elsewhere() {
         assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!([1, 1000].map(|n| counted(n, "node")), ["1 node", "1,000 nodes"]);
         assert_eq!([0.0992, 12.34, 1234.5].map(money), ["$0.0992", "$12.3400", "$1234.50"]);
     }
 }

@@ -125,21 +125,27 @@ impl Columns {
     }
 }
 
-/// What a pane is called, with so many items.
-pub(super) fn title(pane: Pane, counted: &str, (state, view): (&State, &View)) -> String {
+/// What a pane is called, and how many of its items are visible.
+pub(super) fn title(
+    pane: Pane,
+    number: &str,
+    items: &[Item<'_>],
+    state: &State,
+    view: &View,
+) -> String {
     match pane {
+        Pane::Pools if number.contains('-') => format!("NODEPOOLS {number}"),
         Pane::Pools => {
-            // The last one is the sum.
-            let pools = state.fleet.as_ref().map_or(0, |fleet| fleet.node_pools.len());
-            if view.filter.is_empty() && !counted.contains('-') {
-                format!("NODEPOOLS {pools}")
-            } else {
-                format!("NODEPOOLS {counted}")
+            // Sums are no NodePools.
+            let all = state.fleet.as_ref().map_or(0, |fleet| fleet.node_pools.len());
+            match items.iter().filter(|item| matches!(item, Item::Pool(_))).count() {
+                n if n < all => format!("NODEPOOLS {} of {}", grouped(n), grouped(all)),
+                n => format!("NODEPOOLS {}", grouped(n)),
             }
         }
         Pane::Nodes => match view.sort.word() {
-            None => format!("NODES {counted}"),
-            Some(word) => format!("NODES by {word} {counted}"),
+            None => format!("NODES {number}"),
+            Some(word) => format!("NODES by {word} {number}"),
         },
         Pane::Pending => {
             let pods: usize = state
@@ -150,10 +156,10 @@ pub(super) fn title(pane: Pane, counted: &str, (state, view): (&State, &View)) -
                 .sum();
             match pods {
                 0 => "PENDING PODS 0".to_owned(),
-                pods => format!("PENDING PODS {}, by reason: {counted}", grouped(pods)),
+                pods => format!("PENDING PODS {}, by reason: {number}", grouped(pods)),
             }
         }
-        Pane::Disruptions => format!("DISRUPTIONS {counted}"),
+        Pane::Disruptions => format!("DISRUPTIONS {number}"),
         Pane::Decisions => {
             let log = &state.log;
             let leads = match (log.leading(), log.since) {
@@ -168,7 +174,7 @@ pub(super) fn title(pane: Pane, counted: &str, (state, view): (&State, &View)) -
             } else {
                 ""
             };
-            format!("DECISIONS {counted}{broken}{leads}")
+            format!("DECISIONS {number}{broken}{leads}")
         }
     }
 }
