@@ -5,29 +5,39 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
+const POOL: &str = "/apis/karpenter.sh/v1/nodepools/default";
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+
+fn pool() -> Value {
+    json!({
+        "apiVersion": "karpenter.sh/v1", "kind": "NodePool",
+        "metadata": {"name": "default", "resourceVersion": "7"},
+        "spec": {"limits": {"cpu": "100"}, "template": {"spec": {
+            "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
+            "requirements": [],
+        }}},
+    })
+}
+
 /// The lists of a small cluster, by path.
-fn answer(path: &str) -> Option<Value> {
+fn list(path: &str) -> Option<Value> {
     let items = match path {
-        "/apis/karpenter.sh/v1/nodepools" => json!([{
-            "apiVersion": "karpenter.sh/v1", "kind": "NodePool",
-            "metadata": {"name": "default", "resourceVersion": "1"},
-            "spec": {"template": {"spec": {
-                "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
-                "requirements": [],
-            }}},
-        }]),
+        "/apis/karpenter.sh/v1/nodepools" => json!([pool()]),
         "/api/v1/nodes" => json!([{
             "metadata": {
                 "name": "ip-10-0-1-17",
                 "creationTimestamp": "2026-01-01T00:00:00Z",
-                "labels": {"node.kubernetes.io/instance-type": "m7i.large", "karpenter.sh/nodepool": "default"},
+                "labels": {
+                    "node.kubernetes.io/instance-type": "m7i.large",
+                    "karpenter.sh/nodepool": "default",
+                },
             },
             "spec": {},
             "status": {
@@ -44,72 +54,145 @@ fn answer(path: &str) -> Option<Value> {
     )
 }
 
-/// An API server, which is there until it is told to be silent.
-struct Server {
-    address: String,
-    is_silent: Arc<AtomicBool>,
+/// What the operator answers to the questions for decisions, one after the other: a launch, that it
+/// is done, and then another leader with a ledger of its own.
+fn decisions(query: &str, is_another: &AtomicBool) -> Option<Value> {
+    let answer = |leader: &str, revision: u64, decisions: Value| {
+        json!({
+            "version": 1, "leader": leader, "since": "2026-01-01T00:00:00Z", "revision": revision,
+            "decisions": decisions,
+        })
+    };
+    let launch = |state: &str| {
+        json!([{
+            "seq": 1, "time": "2026-01-01T11:00:00Z", "kind": "launch", "action": "launch",
+            "reason": "a pending pod fits on no existing node", "nodePools": ["default"], "count": 1,
+            "result": {"state": state, "at": "2026-01-01T11:00:41Z", "seconds": 41.0, "message": ""},
+        }])
+    };
+    let deletion = json!([{
+        "seq": 1, "time": "2026-01-01T12:00:00Z", "kind": "drift", "action": "delete",
+        "reason": "its NodePool has changed", "nodePools": ["web"], "count": 1,
+    }]);
+    let before = is_another.load(Ordering::SeqCst);
+    match query {
+        "limit=200" if before => Some(answer("karpenter-b_1", 5, deletion)),
+        "limit=200" => Some(answer("karpenter-a_1", 1, launch("pending"))),
+        "limit=500&after=1&wait=25" => Some(answer("karpenter-a_1", 2, launch("done"))),
+        "limit=500&after=2&wait=25" => {
+            is_another.store(true, Ordering::SeqCst);
+            Some(answer("karpenter-b_1", 5, deletion))
+        }
+        // Nothing happens any more.
+        _ => None,
+    }
+}
+
+/// An API server and an operator in one.
+#[derive(Clone, Default)]
+struct Server(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    is_silent: AtomicBool,
+    /// Another replica of the operator leads.
+    is_another: AtomicBool,
+    /// What was written, by method and path.
+    written: Mutex<Vec<(String, Value)>>,
 }
 
 impl Server {
-    fn start() -> Self {
+    /// Starts it, and says where it is reached.
+    fn start() -> (Self, String) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = format!("http://{}", listener.local_addr().expect("it is bound"));
-        let is_silent = Arc::new(AtomicBool::new(false));
-        let silent = Arc::clone(&is_silent);
+        let server = Self::default();
+        let serving = server.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let silent = Arc::clone(&silent);
-                std::thread::spawn(move || serve(stream, &silent));
+                let server = serving.clone();
+                std::thread::spawn(move || server.serve(stream));
             }
         });
-        Self { address, is_silent }
+        (server, address)
     }
 
     /// Every connection is closed at the next request from now on.
     fn go_away(&self) {
-        self.is_silent.store(true, Ordering::SeqCst);
+        self.0.is_silent.store(true, Ordering::SeqCst);
     }
-}
 
-fn serve(stream: TcpStream, is_silent: &AtomicBool) {
-    let mut reader = BufReader::new(stream.try_clone().expect("a second handle"));
-    let mut writer = stream;
-    loop {
-        let mut request = String::new();
-        if reader.read_line(&mut request).unwrap_or(0) == 0 {
-            return;
+    /// The bodies that were written to a path.
+    fn written(&self, what: &str) -> Vec<Value> {
+        let written = self.0.written.lock().expect("no thread panics with it");
+        written.iter().filter(|(to, _)| to == what).map(|(_, body)| body.clone()).collect()
+    }
+
+    fn answer(&self, method: &str, target: &str, body: Value) -> Option<Value> {
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        match (method, path) {
+            ("GET", "/decisions") => decisions(query, &self.0.is_another),
+            ("GET", POOL) => Some(pool()),
+            ("GET", path) => list(path),
+            _ => {
+                let mut written = self.0.written.lock().expect("no thread panics with it");
+                written.push((format!("{method} {path}"), body.clone()));
+                Some(body)
+            }
         }
-        let mut length = 0;
+    }
+
+    fn serve(&self, stream: TcpStream) {
+        let mut reader = BufReader::new(stream.try_clone().expect("a second handle"));
+        let mut writer = stream;
         loop {
-            let mut header = String::new();
-            reader.read_line(&mut header).expect("headers come in one piece");
-            if header.trim().is_empty() {
-                break;
+            let mut request = String::new();
+            if reader.read_line(&mut request).unwrap_or(0) == 0 {
+                return;
             }
-            if let Some(n) = header.to_lowercase().strip_prefix("content-length:") {
-                length = n.trim().parse().expect("a number");
+            let mut length = 0;
+            loop {
+                let mut header = String::new();
+                reader.read_line(&mut header).expect("headers come in one piece");
+                if header.trim().is_empty() {
+                    break;
+                }
+                if let Some(n) = header.to_lowercase().strip_prefix("content-length:") {
+                    length = n.trim().parse().expect("a number");
+                }
             }
-        }
-        let mut body = vec![0; length];
-        reader.read_exact(&mut body).expect("a body");
-        if is_silent.load(Ordering::SeqCst) {
-            return;
-        }
-        let path = request.split(' ').nth(1).unwrap_or_default().split('?').next();
-        let (status, body) = match answer(path.unwrap_or_default()) {
-            Some(list) => ("200 OK", list),
-            None => (
-                "404 Not Found",
-                json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}),
-            ),
-        };
-        let body = body.to_string();
-        let answer = format!(
-            "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        );
-        if writer.write_all(answer.as_bytes()).is_err() {
-            return;
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body).expect("a body");
+            if self.0.is_silent.load(Ordering::SeqCst) {
+                return;
+            }
+            let mut words = request.split(' ');
+            let method = words.next().unwrap_or_default();
+            let target = words.next().unwrap_or_default();
+            let body = serde_json::from_slice(&body).unwrap_or_default();
+            let (status, body) = match self.answer(method, target, body) {
+                Some(body) => ("200 OK", body),
+                None if target.starts_with("/decisions") => {
+                    // Nothing is new until the reader goes away.
+                    let _ = reader.read_line(&mut request);
+                    return;
+                }
+                None => (
+                    "404 Not Found",
+                    json!({
+                        "kind": "Status", "apiVersion": "v1", "status": "Failure",
+                        "reason": "NotFound", "code": 404,
+                    }),
+                ),
+            };
+            let body = body.to_string();
+            let answer = format!(
+                "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+                body.len()
+            );
+            if writer.write_all(answer.as_bytes()).is_err() {
+                return;
+            }
         }
     }
 }
@@ -209,7 +292,7 @@ struct Terminal {
 }
 
 impl Terminal {
-    fn start(directory: &Path, server: &str, no_color: &str) -> Self {
+    fn start(directory: &Path, server: &str, (no_color, options): (&str, &str)) -> Self {
         let kubeconfig = format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: prod\n\
              contexts: [{{name: prod, context: {{cluster: x, user: x}}}}]\n\
@@ -218,7 +301,7 @@ impl Terminal {
         );
         std::fs::write(directory.join("kubeconfig"), kubeconfig).expect("written");
         let tenon = assert_cmd::cargo::cargo_bin!("tenon").display().to_string();
-        let top = format!("echo $$ > pid; exec {tenon} top --cluster prod --interval 1s");
+        let top = format!("echo $$ > pid; exec {tenon} top --cluster prod --interval 1s {options}");
         let mut running = Command::new("script")
             .args(["--quiet", "--return", "--echo", "never", "--command"])
             .arg(format!(
@@ -297,8 +380,9 @@ impl Terminal {
 
 #[test]
 fn the_cluster_is_shown_explained_and_kept_when_the_api_server_goes_away() {
-    let (server, directory) = (Server::start(), tempfile::tempdir().expect("a directory"));
-    let mut terminal = Terminal::start(directory.path(), &server.address, "1");
+    let (server, address) = Server::start();
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut terminal = Terminal::start(directory.path(), &address, ("1", ""));
     terminal.until("the cluster has no Tenon operator");
     assert!(terminal.picture.is_alternate && terminal.picture.is_cursor_hidden);
     let text = terminal.picture.text();
@@ -322,14 +406,52 @@ fn the_cluster_is_shown_explained_and_kept_when_the_api_server_goes_away() {
 }
 
 #[test]
-fn ctrl_c_and_a_request_to_terminate_leave_the_terminal_as_it_was() {
-    let server = Server::start();
+fn decisions_and_their_results_are_shown_as_they_come_and_of_one_leader_only() {
+    let (_, address) = Server::start();
     let directory = tempfile::tempdir().expect("a directory");
-    let mut terminal = Terminal::start(directory.path(), &server.address, "");
+    let options = format!("--url {address}");
+    let mut terminal = Terminal::start(directory.path(), &address, ("1", &options));
+    terminal.until("drift: delete");
+    let text = terminal.picture.text();
+    assert!(text.contains("DECISIONS 1  karpenter-b leads since 00:00:00Z"), "{text}");
+    assert!(!text.contains("launch a node"), "{text}");
+    terminal.press("5\r");
+    terminal.until("why: its NodePool has changed");
+    terminal.press("\x03");
+    terminal.ended(0);
+}
+
+#[test]
+fn a_node_pool_is_paused_when_the_user_says_yes() {
+    let (server, address) = Server::start();
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut terminal = Terminal::start(directory.path(), &address, ("1", ""));
+    terminal.until("ip-10-0-1-17");
+    terminal.press("f");
+    terminal.until("Pause NodePool default?");
+    assert_eq!(server.written(&format!("PATCH {POOL}")), Vec::<Value>::new());
+    terminal.press("y");
+    terminal.until(" paused: default");
+    let patches = server.written(&format!("PATCH {POOL}"));
+    let [patch] = &patches[..] else { panic!("{patches:?}") };
+    assert_eq!(patch["spec"]["limits"]["cpu"], "0");
+    assert_eq!(patch["spec"]["disruption"]["budgets"], json!([{"nodes": "0"}]));
+    assert_eq!(patch["metadata"]["resourceVersion"], "7");
+    // Under the lock of all commands.
+    assert_eq!(server.written(&format!("POST {LEASES}")).len(), 1);
+    terminal.press("q");
+    terminal.ended(0);
+}
+
+#[test]
+fn ctrl_c_and_a_request_to_terminate_leave_the_terminal_as_it_was() {
+    let (_, address) = Server::start();
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut terminal = Terminal::start(directory.path(), &address, ("", ""));
     terminal.until("ip-10-0-1-17");
     terminal.press("\x03");
     terminal.ended(0);
-    let mut terminal = Terminal::start(directory.path(), &server.address, "");
+    let mut terminal = Terminal::start(directory.path(), &address, ("", ""));
     terminal.until("ip-10-0-1-17");
     let pid = std::fs::read_to_string(directory.path().join("pid")).expect("its process id");
     let killed = Command::new("kill").args(["-TERM", pid.trim()]).status().expect("kill runs");
@@ -340,7 +462,7 @@ fn ctrl_c_and_a_request_to_terminate_leave_the_terminal_as_it_was() {
 #[test]
 fn what_fails_before_the_first_screen_is_an_error_like_any_other() {
     let directory = tempfile::tempdir().expect("a directory");
-    let mut terminal = Terminal::start(directory.path(), "http://127.0.0.1:1", "");
+    let mut terminal = Terminal::start(directory.path(), "http://127.0.0.1:1", ("", ""));
     terminal.until("error: ");
     terminal.until("hint: ");
     assert!(!terminal.picture.is_alternate);
