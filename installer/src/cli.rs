@@ -23,6 +23,7 @@ pub mod settings;
 pub mod simulate;
 pub mod status;
 pub mod sweep;
+pub mod top;
 pub mod uninstall;
 pub mod upgrade;
 
@@ -48,6 +49,7 @@ pub use self::settings::SettingArgs;
 use self::simulate::{ExplainArgs, SimulateArgs};
 use self::status::StatusArgs;
 use self::sweep::SweepArgs;
+use self::top::TopArgs;
 use self::uninstall::UninstallArgs;
 use self::upgrade::UpgradeArgs;
 use crate::exit_codes::EXIT_USAGE;
@@ -92,6 +94,11 @@ pub enum Command {
     Preflight(PreflightArgs),
     /// Show the installation and its health
     Status(StatusArgs),
+    /// Watch nodes, prices, pending pods, disruptions and decisions on the terminal
+    ///
+    /// Connects with the kubeconfig alone. Needs AWS credentials and a region only for the prices
+    /// of spot instances.
+    Top(TopArgs),
     /// Show what the operator decided, why, and the results
     Decisions(DecisionsArgs),
     /// Diagnose problems and their causes

@@ -114,6 +114,15 @@ pub enum ExpectedError {
     /// The terminal could not be used.
     #[error("can't prompt on this terminal")]
     Prompt(#[source] std::io::Error),
+    /// There is no terminal that can be drawn on.
+    #[error("`tenon top` needs a terminal: {why}")]
+    NoTerminal {
+        /// What there is instead.
+        why: &'static str,
+    },
+    /// The terminal can't be drawn on.
+    #[error("can't draw on this terminal")]
+    Draw(#[source] std::io::Error),
     /// A simulation's input is wrong.
     #[error(transparent)]
     Simulate(SimulateError),
@@ -198,9 +207,11 @@ impl ExpectedError {
     /// The exit code, one exhaustive match.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Settings(_) | Self::Simulate(_) | Self::Kubeconfig(_) | Self::Profile(_) => {
-                EXIT_USAGE
-            }
+            Self::Settings(_)
+            | Self::Simulate(_)
+            | Self::Kubeconfig(_)
+            | Self::Profile(_)
+            | Self::NoTerminal { .. } => EXIT_USAGE,
             Self::Ledger(LedgerError::Url { .. }) => EXIT_USAGE,
             Self::Ledger(_) => EXIT_FAILURE,
             Self::File(error) => match error.operation {
@@ -208,7 +219,7 @@ impl ExpectedError {
                 FileOperation::Write => EXIT_FAILURE,
             },
             Self::Observe(failure) if failure.lacks_credentials() => EXIT_PREFLIGHT,
-            Self::Observe(_) | Self::Prompt(_) => EXIT_FAILURE,
+            Self::Observe(_) | Self::Prompt(_) | Self::Draw(_) => EXIT_FAILURE,
             Self::Preflight { .. } | Self::Rejected { .. } | Self::Credential(_) => EXIT_PREFLIGHT,
             Self::Foreign { .. }
             | Self::Locked { .. }
@@ -248,6 +259,7 @@ impl ExpectedError {
             Self::Step(_) => "step",
             Self::Timeout { .. } => "timeout",
             Self::Prompt(_) => "prompt",
+            Self::NoTerminal { .. } | Self::Draw(_) => "terminal",
             Self::Simulate(error) => error.kind(),
             Self::Ledger(_) => "decisions",
             Self::Interrupted => "interrupted",

@@ -23,10 +23,12 @@ pub mod ledger;
 pub mod printer;
 mod prompt;
 mod sweep;
+mod top;
 mod uninstall;
 mod upgrade;
 mod wizard;
 
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use tenon_installer_core::cleanup::Cleanup;
@@ -82,6 +84,7 @@ async fn dispatch(cli: &Cli, printer: &Printer, cleanup: &Cleanup) -> Result<u8,
         Command::Doctor(args) => Box::pin(commands::doctor::run(&cli.global, args, printer)).await,
         Command::Iam(args) => Box::pin(commands::iam::run(&cli.global, args, printer)).await,
         Command::Status(args) => Box::pin(commands::status::run(&cli.global, args, printer)).await,
+        Command::Top(args) => Box::pin(commands::top::run(&cli.global, args, printer)).await,
         Command::Decisions(args) => {
             Box::pin(commands::decisions::run(&cli.global, args, printer)).await
         }
@@ -123,6 +126,10 @@ pub fn start_failed(error: &std::io::Error) -> ExitCode {
 
 fn start_log(cli: &Cli) {
     use tracing_subscriber::EnvFilter;
+    if matches!(cli.command, Command::Top(_)) && std::io::stderr().is_terminal() {
+        // The screen is there already; `2>FILE` has the log.
+        return;
+    }
     let default = match cli.global.verbose {
         0 => "tenon=warn",
         1 => "tenon=debug,warn",

@@ -48,7 +48,7 @@ pub(crate) use guard::guard;
 pub(crate) use inventory::Inventory;
 pub(crate) use mode::{Mode, Side};
 pub(crate) use nodes::operator_lives;
-pub(crate) use pools::{Motion, frozen_in_words, set_motion};
+pub(crate) use pools::{Motion, frozen_in_words, set_motion, set_motion_of};
 pub(crate) use proof::{Proof, Query};
 pub(crate) use removal::Removal;
 pub(crate) use repair::repair;

@@ -1,6 +1,7 @@
-//! What `tenon status` shows of a cluster: nodes by NodePool with their price and use, pending pods
-//! by reason, and disruptions.
+//! What `tenon status` and `tenon top` show of a cluster: nodes by NodePool with their price and
+//! use, pending pods by reason, and disruptions.
 
+mod node;
 mod pending;
 mod text;
 
@@ -12,9 +13,10 @@ use tenon_crds::{ResourceList, labels};
 use tenon_planner::Snapshot;
 use tenon_planner::resources::{MicroUsd, Resources};
 use tenon_planner::snapshot::{Node, NodePhase, Placement};
-use tenon_state::resources::to_list;
+use tenon_state::resources::{amount, to_list};
 
-use self::pending::Pending;
+pub use self::node::{FleetNode, Used};
+pub use self::pending::Pending;
 use super::explain::{Known, index};
 use super::observed::{Observed, condition};
 
@@ -24,84 +26,109 @@ use super::observed::{Observed, condition};
 pub struct Fleet {
     /// When.
     #[serde(skip)]
-    now: Timestamp,
+    pub now: Timestamp,
     /// NodeClaims, and how many of them are ready.
     #[serde(skip)]
     node_claims: (usize, usize),
+    /// Every node, by key. Not part of the JSON, which has sums.
+    #[serde(skip)]
+    pub nodes: Vec<FleetNode>,
     /// The NodePools, by name.
-    node_pools: Vec<Pool>,
+    pub node_pools: Vec<FleetPool>,
     /// Nodes of no NodePool.
-    other_nodes: Nodes,
+    pub other_nodes: FleetSum,
     /// All nodes.
-    total: Nodes,
+    pub total: FleetSum,
     /// Pending pods by reason, the most frequent first.
-    pending_pods: Vec<Pending>,
+    pub pending_pods: Vec<Pending>,
     /// Nodes that are being removed, by name.
-    disrupting: Vec<Disrupting>,
+    pub disrupting: Vec<Disrupting>,
     /// Why nodes that the operator would disrupt have to stay, by what it reports.
-    blocked: Vec<Blocked>,
+    pub blocked: Vec<Blocked>,
 }
 
 /// A NodePool.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Pool {
-    name: String,
+pub struct FleetPool {
+    /// `metadata.name`.
+    pub name: String,
     /// `tenon freeze` has paused it.
-    paused: bool,
+    pub paused: bool,
     /// Why it launches nothing, as its conditions have it.
-    problem: Option<String>,
+    pub problem: Option<String>,
+    /// Sums over its nodes.
     #[serde(flatten)]
-    nodes: Nodes,
+    pub nodes: FleetSum,
 }
 
 /// Some nodes together.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Nodes {
+pub struct FleetSum {
     /// How many.
-    nodes: usize,
+    pub nodes: usize,
     /// Of these, not yet initialized.
-    starting: usize,
+    pub starting: usize,
     /// Of these, spot instances.
-    spot: usize,
+    pub spot: usize,
     /// In USD, of those whose price is known.
-    price_per_hour: f64,
+    pub price_per_hour: f64,
     /// How many have no known price.
-    without_price: usize,
+    pub without_price: usize,
     /// What the pods on them request.
     requests: ResourceList,
     /// What they have for pods.
     allocatable: ResourceList,
 }
 
+impl FleetSum {
+    /// The processors of all of them, in thousandths.
+    pub fn cpu(&self) -> Used {
+        self.used("cpu")
+    }
+
+    /// The memory of all of them, in bytes.
+    pub fn memory(&self) -> Used {
+        self.used("memory")
+    }
+
+    fn used(&self, resource: &str) -> Used {
+        let of = |list: &ResourceList| {
+            list.get(resource).map_or(0, |quantity| amount(resource, *quantity))
+        };
+        Used { requested: of(&self.requests), allocatable: of(&self.allocatable) }
+    }
+}
+
 /// A node that is being removed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Disrupting {
+pub struct Disrupting {
     /// The NodeClaim, or the Node where there is none.
-    node: String,
+    pub node: String,
     /// The operator's reason; none where another program deleted it.
-    reason: Option<String>,
+    pub reason: Option<String>,
     /// Since when.
-    since: Option<Timestamp>,
+    pub since: Option<Timestamp>,
     /// What it is at.
-    step: &'static str,
+    pub step: &'static str,
 }
 
 /// Nodes that have to stay for one reason.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Blocked {
+pub struct Blocked {
     /// What the operator reports.
-    message: String,
-    nodes: Vec<String>,
+    pub message: String,
+    /// Their keys, by name.
+    pub nodes: Vec<String>,
 }
 
 /// Sums over nodes.
 #[derive(Default)]
 struct Sum {
-    nodes: Nodes,
+    nodes: FleetSum,
     price: i64,
     requests: Resources,
     allocatable: Resources,
@@ -121,8 +148,8 @@ impl Sum {
         self.allocatable.add(&node.allocatable);
     }
 
-    fn end(self) -> Nodes {
-        Nodes {
+    fn end(self) -> FleetSum {
+        FleetSum {
             price_per_hour: MicroUsd(self.price).as_usd(),
             requests: to_list(&self.requests),
             allocatable: to_list(&self.allocatable),
@@ -135,12 +162,16 @@ impl Fleet {
     pub(super) fn new(known: Known<'_>) -> Self {
         let Known { snapshot, observed, now, .. } = known;
         let mut requests = vec![Resources::default(); snapshot.nodes.len()];
+        let mut pods = vec![0; snapshot.nodes.len()];
         for pod in &snapshot.pods {
             if let Placement::Bound(id) = pod.placement {
                 let shape = &snapshot.shapes[index(pod.shape.0)];
                 requests[index(id.0)].add(&shape.requests);
+                pods[index(id.0)] += 1;
             }
         }
+        let nodes = snapshot.nodes.iter().zip(&requests).zip(pods);
+        let nodes = nodes.map(|((node, requests), pods)| FleetNode::new(node, requests, pods));
         let mut pools: BTreeMap<&str, Sum> =
             snapshot.node_pools.iter().map(|pool| (&*pool.name, Sum::default())).collect();
         let (mut other, mut total) = (Sum::default(), Sum::default());
@@ -151,7 +182,7 @@ impl Fleet {
                 None => other.add(node, requests),
             }
         }
-        let node_pools = pools.into_iter().map(|(name, sum)| Pool {
+        let node_pools = pools.into_iter().map(|(name, sum)| FleetPool {
             name: name.to_owned(),
             paused: observed.is_frozen(name),
             problem: observed.pool_state(name).map(condition),
@@ -162,6 +193,7 @@ impl Fleet {
         Self {
             now,
             node_claims: (claims.clone().count(), ready.count()),
+            nodes: nodes.collect(),
             node_pools: node_pools.collect(),
             other_nodes: other.end(),
             total: total.end(),

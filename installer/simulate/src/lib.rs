@@ -50,11 +50,12 @@ use self::catalogs::SPOT_ASSUMED;
 pub use self::error::SimulateError;
 pub use self::explain::Answer;
 use self::explain::Known;
-pub use self::fleet::Fleet;
+pub use self::fleet::{Blocked, Disrupting, Fleet, FleetNode, FleetPool, FleetSum, Pending, Used};
 use self::observed::Observed;
 pub use self::options::{CatalogOptions, Freshness, Kind, Loops, Options, Subject};
 pub use self::outcome::Outcome;
 use self::outcome::Plans;
+pub use self::parts::PodName;
 use self::read::Files;
 use self::words::counted;
 

@@ -227,13 +227,24 @@ pub(super) async fn take_lock(
     operation: &str,
     cleanup: &Cleanup,
 ) -> Result<Lock, ExpectedError> {
+    take_lock_of(&target.cluster, file, global, operation, cleanup).await
+}
+
+/// The same where nothing is known but the cluster.
+pub(super) async fn take_lock_of(
+    cluster: &Cluster,
+    file: Option<&Path>,
+    global: &GlobalArgs,
+    operation: &str,
+    cleanup: &Cleanup,
+) -> Result<Lock, ExpectedError> {
     let holder = Holder {
         who: format!("{}@{}", global.user.as_deref().unwrap_or("unknown"), host(global)),
         operation: format!("tenon {operation}"),
         since: clock::now(),
     };
     let file = file.map(|file| file.with_extension("lock"));
-    let lock = Lock::take(&target.cluster, holder, file.as_deref(), cleanup).await;
+    let lock = Lock::take(cluster, holder, file.as_deref(), cleanup).await;
     lock.map_err(|error| match error {
         LockError::Held { holder, ends } => ExpectedError::Locked { holder, ends },
         LockError::Kubernetes(error) => observe_failed(error),

@@ -1,7 +1,6 @@
 //! `tenon status`: what is installed, what differs, whether it works, and what the cluster's nodes
 //! are at.
 
-mod fleet;
 mod report;
 
 use std::time::Duration;
@@ -18,6 +17,7 @@ use tenon_installer_core::words::count_are;
 use tokio::time::Instant;
 
 use self::report::{Line, Operator, Queue, READY, Report};
+use super::fleet::{self, SpotPrices};
 use super::session::{Connection, Fallback, Session, observe_failed, source};
 use crate::cli::GlobalArgs;
 use crate::cli::status::StatusArgs;
@@ -45,19 +45,22 @@ pub(crate) async fn run(
     let settings = args.installation.settings();
     let connection =
         Box::pin(Connection::open(global, &settings, source(&settings)?, Fallback::Record)).await?;
-    let (client, aws) = (connection.cluster().client(), connection.aws().clone());
+    let client = connection.cluster().client();
+    let mut spot = SpotPrices::new(Some(connection.aws().clone()));
     // Nodes and pods are read while AWS is.
     let (session, seen) = if args.wait {
         (Box::pin(connection.observe()).await?, None)
     } else {
-        let (session, seen) =
-            tokio::join!(Box::pin(connection.observe()), Box::pin(fleet::observe(&client, &aws)));
+        let (session, seen) = tokio::join!(
+            Box::pin(connection.observe()),
+            Box::pin(fleet::observe(&client, &mut spot))
+        );
         (session?, Some(seen))
     };
     let mut session = session;
     session.introduce(*printer);
     if args.watch {
-        return Box::pin(watch(&mut session, args, *printer)).await;
+        return Box::pin(watch(&mut session, spot, args, *printer)).await;
     }
     if args.wait {
         wait_until_ready(&session, args.timeout, *printer).await?;
@@ -133,6 +136,7 @@ fn missing(session: &Session, lines: &[Line]) -> Option<String> {
 /// elsewhere below what was shown before.
 async fn watch(
     session: &mut Session,
+    mut spot: SpotPrices,
     args: &StatusArgs,
     printer: Printer,
 ) -> Result<u8, ExpectedError> {
@@ -147,7 +151,7 @@ async fn watch(
             Box::pin(session.observe_again()).await?;
             looked = Instant::now();
         }
-        let seen = Box::pin(fleet::observe(&client, &session.aws)).await;
+        let seen = Box::pin(fleet::observe(&client, &mut spot)).await;
         let now = Box::pin(report(session, Some(seen))).await?;
         let json = now.json(&target);
         let is_new = before.as_ref() != Some(&json);
@@ -172,7 +176,10 @@ async fn report(
     let seen = async {
         match seen {
             Some(seen) => seen,
-            None => Box::pin(fleet::observe(&client, &session.aws)).await,
+            None => {
+                let mut spot = SpotPrices::new(Some(session.aws.clone()));
+                Box::pin(fleet::observe(&client, &mut spot)).await
+            }
         }
     };
     let (working, seen) = tokio::join!(working(session), seen);

@@ -98,6 +98,11 @@ impl ExpectedError {
                  --non-interactive"
                     .to_owned(),
             ],
+            Self::NoTerminal { .. } | Self::Draw(_) => vec![
+                "`tenon status --watch` prints nodes, pods and disruptions as text, with -o json \
+                 for programs; `tenon decisions --follow` prints decisions"
+                    .to_owned(),
+            ],
             // Each reason says what to do about it.
             Self::Preflight { .. } | Self::Unfit { .. } => Vec::new(),
         }

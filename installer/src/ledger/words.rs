@@ -127,7 +127,7 @@ fn names(names: &Names) -> String {
 }
 
 /// `, +$0.0992/h`; `, $0.1984 → $0.0992/h`.
-fn money(price: Option<Price>) -> String {
+pub(crate) fn money(price: Option<Price>) -> String {
     match price {
         None => String::new(),
         Some(Price { before: 0.0, after }) => format!(", +${after:.4}/h"),

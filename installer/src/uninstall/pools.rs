@@ -33,10 +33,21 @@ pub(crate) async fn set_motion(
     motion: Motion,
     changed: &mut Vec<String>,
 ) -> Result<(), KubeError> {
+    let pools = cluster.list(&resources::node_pools()).await?;
+    let names = pools.iter().map(ResourceExt::name_any).collect::<Vec<_>>();
+    set_motion_of(cluster, motion, &names, changed).await
+}
+
+/// The same for NodePools with these names; one that does not exist any more is left out.
+pub(crate) async fn set_motion_of(
+    cluster: &Cluster,
+    motion: Motion,
+    names: &[String],
+    changed: &mut Vec<String>,
+) -> Result<(), KubeError> {
     let resource = resources::node_pools();
-    for pool in cluster.list(&resource).await? {
-        let name = pool.name_any();
-        let key = key(&resource, &name);
+    for name in names {
+        let key = key(&resource, name);
         // Read anew each time: the patch holds only for the version that it was made from.
         let patched = wait::transient(wait::Tries::seconds(30), || async {
             let live = cluster.get(&resource, &key).await?;
@@ -46,7 +57,7 @@ pub(crate) async fn set_motion(
             cluster.merge(&resource, &key, &patch).await.map(|()| true)
         });
         if patched.await? {
-            changed.push(name);
+            changed.push(name.clone());
         }
     }
     Ok(())

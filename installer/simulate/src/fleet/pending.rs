@@ -22,17 +22,17 @@ const NAMED: usize = 100;
 /// Pending pods with one reason.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Pending {
+pub struct Pending {
     /// How many.
-    pub(super) count: usize,
+    pub count: usize,
     /// The reason for programs, as in the answers of `tenon explain`.
-    pub(super) cause: Cause,
+    pub cause: Cause,
     /// The reason in words.
-    pub(super) reason: String,
+    pub reason: String,
     /// Nothing has to be done about them.
-    pub(super) ok: bool,
+    pub ok: bool,
     /// The pods, by name; only the first of very many.
-    pub(super) pods: Vec<PodName>,
+    pub pods: Vec<PodName>,
 }
 
 /// What pods have in common that are explained alike.

@@ -1,10 +1,8 @@
 //! A fleet for people: a table that fits the terminal, and below it what needs attention.
 
 use jiff::Timestamp;
-use tenon_crds::ResourceList;
-use tenon_state::resources;
 
-use super::{Fleet, Nodes, Pool};
+use super::{Fleet, FleetPool, FleetSum, Used};
 use crate::advice::word;
 use crate::amounts::number;
 use crate::layout::Page;
@@ -134,7 +132,7 @@ fn counted_are(n: usize, noun: &str) -> String {
     format!("{} {}", counted(n, noun), if n == 1 { "is" } else { "are" })
 }
 
-fn row(name: String, nodes: &Nodes, amounts: bool) -> Vec<String> {
+fn row(name: String, nodes: &FleetSum, amounts: bool) -> Vec<String> {
     let count = match nodes.starting {
         0 => grouped(nodes.nodes),
         starting => format!("{} ({} starting)", grouped(nodes.nodes), grouped(starting)),
@@ -145,28 +143,17 @@ fn row(name: String, nodes: &Nodes, amounts: bool) -> Vec<String> {
     };
     let is_priced = nodes.without_price < nodes.nodes;
     let price = if is_priced { price(nodes.price_per_hour) } else { "-".to_owned() };
-    let used = |resource| used(resource, &nodes.requests, &nodes.allocatable, amounts);
-    vec![name, count, spot, price, used("cpu"), used("memory")]
+    let (cpu, memory) =
+        (used("cpu", nodes.cpu(), amounts), used("memory", nodes.memory(), amounts));
+    vec![name, count, spot, price, cpu, memory]
 }
 
 /// `38.2 of 48 (79%)`, or only `79%`
-fn used(
-    resource: &str,
-    requests: &ResourceList,
-    allocatable: &ResourceList,
-    amounts: bool,
-) -> String {
-    let of = |list: &ResourceList| {
-        list.get(resource).map_or(0, |quantity| resources::amount(resource, *quantity))
-    };
-    let (used, all) = (of(requests), of(allocatable));
-    if all == 0 {
-        return "-".to_owned();
-    }
-    let percent = i128::from(used) * 100 / i128::from(all);
+fn used(resource: &str, used: Used, amounts: bool) -> String {
+    let Some(percent) = used.percent() else { return "-".to_owned() };
     if amounts {
-        let [used, all] = [used, all].map(|amount| in_tenths(&number(resource, amount)));
-        format!("{used} of {all} ({percent}%)")
+        let of = |amount| in_tenths(&number(resource, amount));
+        format!("{} of {} ({percent}%)", of(used.requested), of(used.allocatable))
     } else {
         format!("{percent}%")
     }
@@ -185,7 +172,7 @@ fn in_tenths(text: &str) -> String {
 }
 
 /// What launches nothing at the moment.
-fn mark(pool: &Pool) -> &'static str {
+fn mark(pool: &FleetPool) -> &'static str {
     match (&pool.problem, pool.paused) {
         (_, true) => " (paused)",
         (Some(_), false) => " (not ready)",
