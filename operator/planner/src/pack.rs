@@ -138,7 +138,7 @@ pub(crate) fn pack(
             .filter(|&demand| !given_up[demand])
             .map(|demand| Candidate { demand, is_pinned: false, groups: Vec::new() })
             .collect();
-        worth = columns::open(solver, demands, &parts, cancel);
+        worth = columns::open(solver, demands, &parts, columns::ROUNDS, cancel);
     }
     while let Some(seed) =
         (0..demands.len()).find(|&index| demands[index].left() > 0 && !given_up[index])

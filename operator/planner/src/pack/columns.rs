@@ -46,7 +46,7 @@ const IMPROVING: usize = 1_000;
 const LEAST: f64 = 0.99;
 
 /// The limit on rounds before the first rounding.
-const ROUNDS: usize = 60;
+pub(super) const ROUNDS: usize = 60;
 
 /// How thoroughly loads are searched for.
 #[derive(Clone, Copy, Debug)]
@@ -100,15 +100,17 @@ struct Bought {
 
 /// Opens machines for all demands that open machines and take part; those that are left when the
 /// work is done are left to others. Returns what the pods are worth in the relaxation, in
-/// micro-dollars: no machines for them cost less. Nothing when there is no telling.
+/// micro-dollars: no machines for them cost less. Nothing when there is no telling. `rounds` is the
+/// limit on rounds before the first rounding.
 pub(super) fn open(
     solver: &mut Solver<'_, '_>,
     demands: &mut [Demand],
     parts: &[Candidate],
+    rounds: usize,
     cancel: &dyn Cancel,
 ) -> Option<f64> {
     let table = Table::new(solver, demands, parts)?;
-    let (bought, worth) = buy(&table, cancel);
+    let (bought, worth) = buy(&table, rounds, cancel);
     for Bought { bin, takes, mut machines } in bought {
         let Bin { spec, .. } = table.bins[bin];
         while machines > 0 {
@@ -186,7 +188,7 @@ struct Market<'t> {
 }
 
 /// What to buy, and how often; and what the pods are worth as far as loads of whole pods tell.
-fn buy(table: &Table, cancel: &dyn Cancel) -> (Vec<Bought>, f64) {
+fn buy(table: &Table, rounds: usize, cancel: &dyn Cancel) -> (Vec<Bought>, f64) {
     let mut dealer = Dealer::new(table);
     let left = table.by_cluster(&dealer.left);
     let mut market = Market::new(table, &left, work(&left));
@@ -199,7 +201,7 @@ fn buy(table: &Table, cancel: &dyn Cancel) -> (Vec<Bought>, f64) {
     }
     let mut worth = table.worth();
     let mut bought = bought.unwrap_or_else(|| {
-        market.generate(&left, ROUNDS, cancel);
+        market.generate(&left, rounds, cancel);
         market.narrow();
         worth = worth.max(market.center.0);
         market.round(&mut dealer, cancel)

@@ -23,6 +23,10 @@ use crate::machine_specs::SpecId;
 use crate::solver::{Claim, Solver};
 use crate::topology::Mobility;
 
+/// The limit on rounds before the first rounding of the machines of a NodePool, which are packed
+/// once more spec by spec.
+const ROUNDS_OVER_SPECS: usize = 20;
+
 /// With more kinds of pods than this machines are left as they are.
 const SHAPES: usize = 12_000;
 
@@ -178,7 +182,8 @@ fn repack_scope(
             break;
         }
         if at_once {
-            columns::open(solver, &mut demands, &parts, cancel);
+            let rounds = if over_specs { ROUNDS_OVER_SPECS } else { columns::ROUNDS };
+            columns::open(solver, &mut demands, &parts, rounds, cancel);
         }
         let filled = is_little(&demands, at_once)
             && fill_machines(solver, valuation.clone(), &mut demands, kept_claims, least);
