@@ -101,7 +101,7 @@ fn main() {
             line(&format!("log-normal {catalog} {n}"), || log_normal(world(), n, 30));
             line(&format!("opposite {catalog} {n}"), || opposite(world(), n, 1));
         }
-        line(&format!("rules {catalog} 300"), || with_services(world(), 300, 30));
+        line(&format!("rules {catalog} 300"), || with_services(world(), 300, 30, 0));
         line(&format!("diverse {catalog} 300"), || diverse(world(), 300, 42));
     }
 }

@@ -162,16 +162,16 @@ pub fn services(world: Builder, n: usize) -> Snapshot {
 
 /// Services with log-normal requests.
 pub fn log_normal(world: Builder, n: usize, shapes: usize) -> Snapshot {
-    drawn(world, n, &service_shapes(shapes))
+    drawn(world, n, &service_shapes(shapes), 12)
 }
 
 /// The same services, each spread over the zones; of every third one no two pods share a host.
 pub fn constrained_services(world: Builder, n: usize) -> Snapshot {
-    with_services(world, n, 150)
+    with_services(world, n, 150, 0)
 }
 
 /// The same with another number of services.
-pub fn with_services(world: Builder, n: usize, services: usize) -> Snapshot {
+pub fn with_services(world: Builder, n: usize, services: usize, draw: u64) -> Snapshot {
     let mut shapes = service_shapes(services);
     for (number, shape) in shapes.iter_mut().enumerate() {
         let name = format!("service-{number:03}");
@@ -181,12 +181,12 @@ pub fn with_services(world: Builder, n: usize, services: usize) -> Snapshot {
             shape.pod_affinity.push(term(true, None, HOSTNAME, "my-label", &name));
         }
     }
-    drawn(world, n, &shapes)
+    drawn(world, n, &shapes, 12 + draw)
 }
 
-/// Pods of shapes that are drawn with equal chances.
-fn drawn(mut world: Builder, n: usize, shapes: &[PodShape]) -> Snapshot {
-    let mut draw = Draw(12);
+/// Pods of shapes that are drawn with equal chances, from a seed.
+fn drawn(mut world: Builder, n: usize, shapes: &[PodShape], seed: u64) -> Snapshot {
+    let mut draw = Draw(seed);
     for index in 0..n {
         world = world.pending(&format!("pod-{index:06}"), draw.from(shapes).clone());
     }

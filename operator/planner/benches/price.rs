@@ -1,7 +1,8 @@
 //! How far plans are from the lower bound, and how long they take.
 //!
 //! `cargo bench -p tenon-planner --features testing --bench price` prints one line for each mix,
-//! catalog and number of pods; words after `--` select the lines that contain all of them.
+//! catalog and number of pods; words after `--` select the lines that contain all of them. With
+//! `SEED=n`, pods of the diverse mix and how many there are of each service are other draws.
 
 #![expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "a benchmark measures")]
 
@@ -74,6 +75,11 @@ fn line(name: &str, world: impl FnOnce() -> Snapshot) {
     );
 }
 
+/// Which draw of pods it is.
+fn seed() -> u64 {
+    std::env::var("SEED").ok().and_then(|it| it.parse().ok()).unwrap_or(0)
+}
+
 fn catalogs() -> Vec<(&'static str, Vec<InstanceType>, NodePool)> {
     let with_spot = || spot_prices(aws_types(is_common), 5);
     let all_with_spot = || spot_prices(aws_types(|_| true), 5);
@@ -96,7 +102,7 @@ fn main() {
             }
             line(&format!("halves-and-thirds {catalog} {n}"), || awkward(world(), n));
             line(&format!("opposite {catalog} {n}"), || opposite(world(), n, 1));
-            line(&format!("rules 150 {catalog} {n}"), || with_services(world(), n, 150));
+            line(&format!("rules 150 {catalog} {n}"), || with_services(world(), n, 150, seed()));
         }
         for draw in 2..13 {
             line(&format!("opposite-draw {draw} {catalog} 1000"), || {
@@ -104,15 +110,15 @@ fn main() {
             });
         }
         for n in [20, 100, 500] {
-            line(&format!("small rules 8 {catalog} {n}"), || with_services(world(), n, 8));
+            line(&format!("small rules 8 {catalog} {n}"), || with_services(world(), n, 8, seed()));
         }
         for n in [1_000, 5_000, 20_000] {
-            line(&format!("diverse {catalog} {n}"), || diverse(world(), n, 42));
+            line(&format!("diverse {catalog} {n}"), || diverse(world(), n, 42 + seed()));
         }
     }
     for n in [1_000, 5_000, 20_000] {
         line(&format!("diverse fake {n}"), || {
-            diverse(cluster(tenon_planner::testing::mixes::fake_types(400), pool()), n, 42)
+            diverse(cluster(tenon_planner::testing::mixes::fake_types(400), pool()), n, 42 + seed())
         });
     }
 }

@@ -40,7 +40,7 @@ use crate::machine_specs::SpecId;
 use crate::plan::Exclusion;
 use crate::solver::{Claim, Solver};
 use crate::tables::{add_times, take_times};
-use columns::Candidate;
+use columns::{Candidate, ROUNDS, Scene};
 use constrained::Placing;
 use load::{Load, Part};
 use loads::{cheapest_load, fill_load};
@@ -136,9 +136,10 @@ pub(crate) fn pack(
         find_launch_options(solver, demands, &given_up);
         let parts: Vec<Candidate> = (0..demands.len())
             .filter(|&demand| !given_up[demand])
-            .map(|demand| Candidate { demand, is_pinned: false, groups: Vec::new() })
+            .map(|demand| Candidate { demand, is_pinned: false, groups: Vec::new(), crew: None })
             .collect();
-        worth = columns::open(solver, demands, &parts, cancel);
+        let scene = Scene { parts: &parts, crews: &[], current: &[], rounds: ROUNDS };
+        worth = columns::open(solver, demands, &scene, cancel);
     }
     while let Some(seed) =
         (0..demands.len()).find(|&index| demands[index].left() > 0 && !given_up[index])

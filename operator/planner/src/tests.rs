@@ -5,6 +5,7 @@ mod behaviour;
 mod bounded_work;
 mod bounds;
 mod buffers;
+mod changing_places;
 mod consolidating;
 mod consolidation_checks;
 mod dealing;

@@ -125,6 +125,10 @@ const WEIGHED: usize = 64;
 /// compared with all others.
 const HOST_GROUPS: usize = 16;
 
+/// Pods of more groups about other domains than this keep their domain: what they have to do with
+/// is compared with all others.
+const DOMAIN_GROUPS: usize = 16;
+
 /// Of more families than this it is asked all at once which of them count on a machine.
 const FEW_FAMILIES: usize = 16;
 
@@ -204,6 +208,30 @@ impl Rules {
         } else {
             Mobility::InTemplate
         }
+    }
+
+    /// The rules about other domains than hosts that have to do with a shape, by group, and whether
+    /// it carries them. Pods of one class for which these are the same may change places, and no
+    /// rule can tell. A spread constraint that its pods carry alone is left out if it is even: it
+    /// is met wherever they are. `None` where there are too many to compare, or where more than
+    /// these decides whether a pod counts.
+    pub(crate) fn in_domains(
+        &self,
+        shape: usize,
+        is_even: &mut dyn FnMut(usize) -> bool,
+    ) -> Option<Vec<(usize, bool)>> {
+        if self.mobility(shape) != Mobility::InSpec || !self.honouring(shape).is_empty() {
+            return None;
+        }
+        let own = || self.carried(shape, 0).filter(|rule| !self.groups[rule.group].host);
+        let is_alone = own().nth(1).is_none();
+        let own = own().filter(|rule| !is_alone || rule.soft || !is_even(rule.group));
+        let selecting = self.selecting[shape].iter().map(|group| (group, false));
+        let all = selecting.chain(own.map(|rule| (rule.group, true)));
+        let mut all: Vec<(usize, bool)> = all.take(DOMAIN_GROUPS + 1).collect();
+        all.sort_unstable();
+        all.dedup();
+        (all.len() <= DOMAIN_GROUPS).then_some(all)
     }
 
     /// When a shape's turn is. Those first that rules of others count, so that these rules see

@@ -47,16 +47,20 @@ enum Basic {
 
 impl Master {
     /// For rows that have one column each to begin with: its price, and how many pods of the row it
-    /// holds.
+    /// holds. Rows beyond these are limits: what they ask for is negative, and so is what columns
+    /// hold of them.
     pub(crate) fn new(demand: &[f64], first: &[(f64, f64)], work: u64) -> Self {
         let rows = demand.len();
+        let basis = |row: usize| {
+            if row < first.len() { Basic::Load(row) } else { Basic::Surplus(row) }
+        };
         let mut master = Self {
             rows,
             demand: demand.to_vec(),
             columns: Vec::new(),
             entries: Vec::new(),
             open: Vec::new(),
-            basis: (0..rows).map(Basic::Load).collect(),
+            basis: (0..rows).map(basis).collect(),
             inverse: vec![0.0; rows * rows],
             amounts: vec![0.0; rows],
             values: vec![0.0; rows],
@@ -66,6 +70,9 @@ impl Master {
             master.offer(price, [(row, holds)]);
             master.inverse[row * rows + row] = 1.0 / holds;
             master.values[row] = price / holds;
+        }
+        for row in first.len()..rows {
+            master.inverse[row * rows + row] = -1.0;
         }
         master.weigh();
         master

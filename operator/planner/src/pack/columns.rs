@@ -13,8 +13,11 @@
 
 mod clusters;
 mod dealing;
+mod pools;
 mod rounding;
 mod table;
+
+use std::collections::BTreeMap;
 
 use fixedbitset::FixedBitSet;
 
@@ -29,7 +32,7 @@ use crate::solver::Solver;
 use crate::tables::add_times;
 use crate::topology::HostGroup;
 use dealing::Dealer;
-use table::{Bin, Table};
+use table::{Bin, Left, Table};
 
 /// After the first rounding only machines are filled whose loads of pieces are worth so much of
 /// their price at the values that proved most.
@@ -46,7 +49,7 @@ const IMPROVING: usize = 1_000;
 const LEAST: f64 = 0.99;
 
 /// The limit on rounds before the first rounding.
-const ROUNDS: usize = 60;
+pub(super) const ROUNDS: usize = 60;
 
 /// How thoroughly loads are searched for.
 #[derive(Clone, Copy, Debug)]
@@ -104,11 +107,11 @@ struct Bought {
 pub(super) fn open(
     solver: &mut Solver<'_, '_>,
     demands: &mut [Demand],
-    parts: &[Candidate],
+    scene: &Scene<'_>,
     cancel: &dyn Cancel,
 ) -> Option<f64> {
-    let table = Table::new(solver, demands, parts)?;
-    let (bought, worth) = buy(&table, cancel);
+    let table = Table::new(solver, demands, scene.parts, scene.crews)?;
+    let (bought, worth) = buy(&table, table.known(scene.current), scene.rounds, cancel);
     for Bought { bin, takes, mut machines } in bought {
         let Bin { spec, .. } = table.bins[bin];
         while machines > 0 {
@@ -147,6 +150,17 @@ pub(super) fn is_within(
     !types.is_clear()
 }
 
+/// Who takes part, and what is known of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scene<'s> {
+    pub(super) parts: &'s [Candidate],
+    pub(super) crews: &'s [Crew],
+    /// Loads that are known to begin with.
+    pub(super) current: &'s [Load],
+    /// The limit on rounds before the first rounding.
+    pub(super) rounds: usize,
+}
+
 /// Pods that take part: a demand, and the topology groups that limit which of them share a machine.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
@@ -154,7 +168,21 @@ pub(super) struct Candidate {
     /// Whether they are only on machines of the spec that they open.
     pub(super) is_pinned: bool,
     pub(super) groups: Vec<HostGroup>,
+    /// Whose places they take, by index. Pods of a crew are on machines of the specs that it has
+    /// places in, whatever they open.
+    pub(super) crew: Option<usize>,
 }
+
+/// Pods that may change places with each other.
+#[derive(Clone, Debug)]
+pub(super) struct Crew {
+    /// How many of them have to be on machines of which specs; as many as there are pods.
+    pub(super) places: Vec<(SpecId, usize)>,
+}
+
+/// What the price of machines without a spec is multiplied by, that the problem begins with for
+/// pods which have places in several.
+const NOWHERE: f64 = 4.0;
 
 /// A load of demands that have pods left.
 fn load(table: &Table, demands: &[Demand], spec: SpecId, takes: &Takes) -> Option<Load> {
@@ -186,10 +214,15 @@ struct Market<'t> {
 }
 
 /// What to buy, and how often; and what the pods are worth as far as loads of whole pods tell.
-fn buy(table: &Table, cancel: &dyn Cancel) -> (Vec<Bought>, f64) {
+fn buy(
+    table: &Table,
+    current: Vec<Known>,
+    rounds: usize,
+    cancel: &dyn Cancel,
+) -> (Vec<Bought>, f64) {
     let mut dealer = Dealer::new(table);
-    let left = table.by_cluster(&dealer.left);
-    let mut market = Market::new(table, &left, work(&left));
+    let left = dealer.rest();
+    let mut market = Market::new(table, &left, work(&left.pods));
     let mut bought = None;
     if market.is_about_few_machines() {
         let values = market.center.1.clone();
@@ -199,7 +232,13 @@ fn buy(table: &Table, cancel: &dyn Cancel) -> (Vec<Bought>, f64) {
     }
     let mut worth = table.worth();
     let mut bought = bought.unwrap_or_else(|| {
-        market.generate(&left, ROUNDS, cancel);
+        for known in current {
+            let price = table.bins[known.bin].price;
+            market.master.offer(price, table.entries(known.bin, &known.takes));
+            market.known.push(known);
+        }
+        market.master.optimise();
+        market.generate(&left, rounds, cancel);
         market.narrow();
         worth = worth.max(market.center.0);
         market.round(&mut dealer, cancel)
@@ -219,16 +258,16 @@ fn one_after_the_other(
     cancel: &dyn Cancel,
 ) -> Option<Vec<Bought>> {
     let table = market.table;
-    let mut left = table.by_cluster(&dealer.left);
-    let (mut valued, mut count) = (left.iter().sum::<usize>(), 0);
+    let mut left = dealer.rest();
+    let (mut valued, mut count) = (left.pods.iter().sum::<usize>(), 0);
     let mut bought = Vec::new();
-    while left.iter().any(|&pods| pods > 0) {
-        let pods = left.iter().sum();
+    while left.pods.iter().any(|&pods| pods > 0) {
+        let pods = left.pods.iter().sum();
         if at_most < usize::MAX && pods * 8 < valued * 7 {
-            (valued, market.center.1) = (pods, table.revalued(&left));
+            (valued, market.center.1) = (pods, table.revalued(&left.pods));
         }
         let Some(Known { bin, takes }) = market.best(&left) else { break };
-        let most = takes.iter().map(|&(cluster, n)| left[cluster] / n).min().unwrap_or(0);
+        let most = takes.iter().map(|&(cluster, n)| left.pods[cluster] / n).min().unwrap_or(0);
         let (takes, machines) = dealer.deal(bin, &takes, most.div_ceil(2));
         if takes.is_empty() {
             break;
@@ -238,7 +277,7 @@ fn one_after_the_other(
             return None;
         }
         bought.push(Bought { bin, takes, machines });
-        left = table.by_cluster(&dealer.left);
+        left = dealer.rest();
         if cancel.is_cancelled() {
             break;
         }
@@ -254,35 +293,50 @@ fn work(left: &[usize]) -> u64 {
 
 impl<'t> Market<'t> {
     #[expect(clippy::cast_precision_loss, reason = "amounts of pods")]
-    fn new(table: &'t Table, left: &[usize], work: u64) -> Self {
-        let mut known = Vec::new();
-        let mut first = Vec::new();
-        for (row, &pods) in left.iter().enumerate() {
+    fn new(table: &'t Table, left: &Left, work: u64) -> Self {
+        let (mut known, mut first, mut elsewhere) = (Vec::new(), Vec::new(), Vec::new());
+        for row in 0..table.clusters.len() {
+            // The cheapest for one pod, of all specs, and of those with limits.
             let mut best: Option<(f64, usize, usize)> = None;
+            let mut limited: BTreeMap<usize, (f64, usize, usize)> = BTreeMap::new();
             for (index, bin) in table.bins.iter().enumerate() {
                 if bin.clusters.binary_search(&row).is_err() {
                     continue;
                 }
+                let limit = table.limit(row, index);
+                let admitted = limit.map_or(usize::MAX, |limit| left.places[limit]);
                 let requests = &table.means[row].requests;
                 let times = requests.iter().zip(&bin.net).filter(|(want, _)| **want > 0);
                 let times = times.map(|(want, have)| have / want).min().unwrap_or(1);
-                let most = pods.max(1).min(table.clusters[row].most);
+                let most = left.pods[row].min(admitted).max(1).min(table.clusters[row].most);
                 let n = usize::try_from(times).unwrap_or(1).clamp(1, most);
                 let each = bin.price / n as f64;
                 if best.is_none_or(|(least, ..)| each < least) {
                     best = Some((each, index, n));
                 }
+                if let Some(limit) = limit
+                    && limited.get(&limit).is_none_or(|&(least, ..)| each < least)
+                {
+                    limited.insert(limit, (each, index, n));
+                }
             }
             let (each, bin, n) = best.unwrap_or((1.0, 0, 1));
             known.push(Known { bin, takes: [(row, n)].into_iter().collect() });
-            first.push((each * n as f64, n as f64));
+            let dearer = if limited.is_empty() { 1.0 } else { NOWHERE };
+            first.push((each * n as f64 * dearer, n as f64));
+            elsewhere.extend(limited.into_values().map(|(_, bin, n)| (row, bin, n)));
         }
-        let demand: Vec<f64> = left.iter().map(|&pods| pods as f64).collect();
+        let demand = left.demand();
         let proved = table.worths.iter().zip(&demand).map(|(value, pods)| value * pods).sum();
-        let master = Master::new(&demand, &first, work);
+        let mut master = Master::new(&demand, &first, work);
+        for (row, bin, n) in elsewhere {
+            let takes: Takes = [(row, n)].into_iter().collect();
+            master.offer(table.bins[bin].price, table.entries(bin, &takes));
+            known.push(Known { bin, takes });
+        }
         let active =
             (0..table.bins.len()).map(|bin| (bin, table.bins[bin].clusters.clone())).collect();
-        let pods: usize = left.iter().sum();
+        let pods: usize = left.pods.iter().sum();
         let apart = table.rows.iter().any(|row| !row.groups.is_empty());
         let care = if pods < MANY && !apart { QUICK } else { THOROUGH };
         let effort =
@@ -294,17 +348,18 @@ impl<'t> Market<'t> {
     /// Looks no more at what the first rounds had no use for.
     fn narrow(&mut self) {
         let Self { table, active, center: (_, values), .. } = self;
+        let by_spec = table.by_spec(values);
         active.retain(|(index, rows)| {
             let bin = &table.bins[*index];
-            table.prospect(bin, rows, values).most / bin.price > STILL_PROMISING
+            table.prospect(bin, rows, bin.here(&by_spec)).most / bin.price > STILL_PROMISING
         });
     }
 
     /// Looks for loads that make what is bought cheaper.
-    #[expect(clippy::cast_precision_loss, reason = "amounts of pods")]
-    fn generate(&mut self, left: &[usize], rounds: usize, cancel: &dyn Cancel) {
+    fn generate(&mut self, left: &Left, rounds: usize, cancel: &dyn Cancel) {
+        let demand = left.demand();
         let worth = |values: &[f64]| -> f64 {
-            values.iter().zip(left).map(|(value, &pods)| value * pods as f64).sum()
+            values.iter().zip(&demand).map(|(value, pods)| value * pods).sum()
         };
         self.center.0 = worth(&self.center.1);
         for round in 0..rounds {
@@ -345,20 +400,26 @@ impl<'t> Market<'t> {
     /// each load says little, as nearly all of it are fractions.
     fn is_about_few_machines(&self) -> bool {
         let (worth, values) = &self.center;
-        let ratio = |bin: &Bin| self.table.prospect(bin, &bin.clusters, values).most / bin.price;
+        let by_spec = self.table.by_spec(values);
+        let ratio = |bin: &Bin| {
+            let values = bin.here(&by_spec);
+            self.table.prospect(bin, &bin.clusters, values).most / bin.price
+        };
         let best = self.table.bins.iter().max_by(|a, b| ratio(a).total_cmp(&ratio(b)));
         best.is_some_and(|bin| *worth < bin.price * FEW)
     }
 
     /// The load that is worth most of its price at the values that prove most.
-    fn best(&self, left: &[usize]) -> Option<Known> {
+    fn best(&self, left: &Left) -> Option<Known> {
         let table = self.table;
-        let values = &self.center.1;
+        let by_spec = table.by_spec(&self.center.1);
         let at_most = self.at_most(left);
         let mut ranked: Vec<(f64, usize, Prospect, Vec<usize>)> = Vec::new();
         for (index, bin) in table.bins.iter().enumerate() {
-            let on: Vec<usize> = bin.clusters.iter().copied().filter(|&it| left[it] > 0).collect();
-            let prospect = table.prospect(bin, &on, values);
+            let at_most = bin.here(&at_most);
+            let is_left = |&it: &usize| at_most[it] > 0;
+            let on: Vec<usize> = bin.clusters.iter().copied().filter(is_left).collect();
+            let prospect = table.prospect(bin, &on, bin.here(&by_spec));
             ranked.push((prospect.most / bin.price, index, prospect, on));
         }
         ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
@@ -370,8 +431,9 @@ impl<'t> Market<'t> {
             let bin = &table.bins[index];
             let least = best.as_ref().map_or(0.0, |(most, _)| most * bin.price);
             let effort = Effort { least, ..self.effort };
+            let (at_most, values) = (bin.here(&at_most), bin.here(&by_spec));
             let (worth, takes, _) =
-                best_load(&table.means, &on, &at_most, values, &bin.net, &prospect, effort);
+                best_load(&table.means, &on, at_most, values, &bin.net, &prospect, effort);
             let ratio = worth / bin.price;
             if !takes.is_empty() && best.as_ref().is_none_or(|(most, _)| ratio > *most) {
                 best = Some((ratio, Known { bin: index, takes }));
@@ -380,21 +442,31 @@ impl<'t> Market<'t> {
         best.map(|(_, known)| known)
     }
 
-    /// How many pods of each cluster a machine may hold.
-    fn at_most(&self, left: &[usize]) -> Vec<usize> {
-        left.iter().zip(&self.table.clusters).map(|(&left, it)| left.min(it.most)).collect()
+    /// How many pods of each cluster a machine may hold, by spec as [`Table::by_spec`].
+    fn at_most(&self, left: &Left) -> Vec<Vec<usize>> {
+        let table = self.table;
+        let of = |place: usize| {
+            let each = left.pods.iter().zip(&table.clusters).map(|(&pods, cluster)| {
+                let limit = cluster.pool.and_then(|pool| table.pools.limit(pool, place));
+                let admitted = limit.map_or(usize::MAX, |limit| left.places[limit]);
+                pods.min(cluster.most).min(admitted)
+            });
+            each.collect()
+        };
+        (0..table.n_by_spec()).map(of).collect()
     }
 
     /// Offers the loads that are worth most at some values, where they gain at others. Returns how
     /// many, and the most that a load is worth of its price.
-    fn offer(&mut self, left: &[usize], at: &[f64], values: &[f64]) -> (usize, f64) {
+    fn offer(&mut self, left: &Left, at: &[f64], values: &[f64]) -> (usize, f64) {
         let table = self.table;
+        let (at, values) = (table.by_spec(at), table.by_spec(values));
         let mut ranked: Vec<(f64, usize, Prospect)> = Vec::new();
         let mut looked = 0;
         for (position, (index, rows)) in self.active.iter_mut().enumerate() {
-            rows.retain(|&row| left[row] > 0);
+            rows.retain(|&row| left.pods[row] > 0);
             let bin = &table.bins[*index];
-            let prospect = table.prospect(bin, rows, at);
+            let prospect = table.prospect(bin, rows, bin.here(&at));
             looked += rows.len() * 5;
             ranked.push((prospect.most / bin.price, position, prospect));
         }
@@ -412,15 +484,16 @@ impl<'t> Market<'t> {
             let (index, ref rows) = self.active[position];
             let bin = &table.bins[index];
             let effort = Effort { least: bin.price * LEAST, ..self.effort };
+            let (at_most, at) = (bin.here(&at_most), bin.here(&at));
             let (worth, takes, steps) =
-                best_load(&table.means, rows, &at_most, at, &bin.net, &prospect, effort);
+                best_load(&table.means, rows, at_most, at, &bin.net, &prospect, effort);
             looked += steps * 8 + rows.len() * 4;
             most = most.max(worth / bin.price);
+            let values = bin.here(&values);
             #[expect(clippy::cast_precision_loss, reason = "amounts of pods")]
             let worth: f64 = takes.iter().map(|&(row, n)| values[row] * n as f64).sum();
             if worth > bin.price * (1.0 + care.gap) {
-                #[expect(clippy::cast_precision_loss, reason = "amounts of pods")]
-                self.master.offer(bin.price, takes.iter().map(|&(row, n)| (row, n as f64)));
+                self.master.offer(bin.price, table.entries(index, &takes));
                 self.known.push(Known { bin: index, takes });
                 offered += 1;
             }

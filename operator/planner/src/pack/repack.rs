@@ -2,17 +2,20 @@
 //!
 //! Such pods are placed shape by shape, as their rules allow, so machines hold what came one after
 //! the other and not what goes well together. Once all have a place, pods that rules about zones or
-//! other domains count stay where they are, and only the rules about hosts are left. First the
-//! machines of a NodePool are given up and packed anew all at once: pods that no such rule counts
-//! go to whichever zone their machine is cheapest in. Then the same is done for the machines of
-//! each spec, with all values worked out for that zone. New machines are taken if they cost less.
+//! other domains count stay where they are, or change places with others that the same rules count
+//! ([`crews`]), and only the rules about hosts are left. First the machines of a NodePool are given
+//! up and packed anew all at once: pods that no such rule counts go to whichever zone their machine
+//! is cheapest in. Then the same is done for the machines of each spec, with all values worked out
+//! for that zone. New machines are taken if they cost less.
 
-use std::collections::BTreeSet;
+mod crews;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::FxHashMap;
 
-use super::columns::{self, Candidate};
-use super::load::Part;
+use super::columns::{self, Candidate, Scene};
+use super::load::{Load, Part};
 use super::loads::cheapest_load;
 use super::values::Valuation;
 use super::{Repeats, commit};
@@ -22,6 +25,11 @@ use crate::limits::Limits;
 use crate::machine_specs::SpecId;
 use crate::solver::{Claim, Solver};
 use crate::topology::Mobility;
+use crews::Crews;
+
+/// The limit on rounds before the first rounding of the machines of a NodePool, which are packed
+/// once more spec by spec.
+const ROUNDS_OVER_SPECS: usize = 20;
 
 /// With more kinds of pods than this machines are left as they are.
 const SHAPES: usize = 12_000;
@@ -133,11 +141,12 @@ fn repack_scope(
             })
     };
     let free: Vec<usize> = claims.iter().copied().filter(is_free).collect();
-    let (mut demands, parts) = demands(solver, scope, &free);
+    let over_specs = matches!(scope, Scope::Template(_));
+    let crews = if over_specs { Crews::of(solver, &free) } else { Crews::default() };
+    let (mut demands, parts) = demands(solver, scope, &free, &crews);
     if demands.len() > SHAPES {
         return false;
     }
-    let over_specs = matches!(scope, Scope::Template(_));
     if over_specs && parts.iter().all(|part| part.is_pinned) {
         return false;
     }
@@ -151,7 +160,9 @@ fn repack_scope(
     let most = if few { WORK } else { WORK_FOR_MANY_PODS };
     let most = if forced { 0 } else { most };
     let mut valuation = Valuation::default();
-    let worth = worth(solver, &mut valuation, &mut demands);
+    // Of pods that may change places nothing is known: each has but one spec here.
+    let is_known = crews.list.is_empty();
+    let worth = if is_known { worth(solver, &mut valuation, &mut demands) } else { 0.0 };
     let node_price = problem.tables.policy.node_price.0;
     let price = |solver: &Solver<'_, '_>, claims: &[Claim]| -> i64 {
         claims.iter().map(|claim| solver.price(claim) + node_price).sum()
@@ -178,7 +189,12 @@ fn repack_scope(
             break;
         }
         if at_once {
-            columns::open(solver, &mut demands, &parts, cancel);
+            let rounds = if over_specs { ROUNDS_OVER_SPECS } else { columns::ROUNDS };
+            // With limits on the way, it takes many rounds until loads are as good as these.
+            let current = if crews.list.is_empty() { Vec::new() } else { loads(&demands, &old) };
+            let scene = Scene { parts: &parts, crews: &crews.list, current: &current, rounds };
+            columns::open(solver, &mut demands, &scene, cancel);
+            crews.seat(solver, &mut demands, &parts, kept_claims);
         }
         let filled = is_little(&demands, at_once)
             && fill_machines(solver, valuation.clone(), &mut demands, kept_claims, least);
@@ -249,41 +265,66 @@ fn demands(
     solver: &mut Solver<'_, '_>,
     scope: Scope,
     claims: &[usize],
+    crews: &Crews,
 ) -> (Vec<Demand>, Vec<Candidate>) {
     let problem = solver.problem;
     let mut own: FxHashMap<(usize, SpecId), (SpecId, bool)> = FxHashMap::default();
-    let mut alike: FxHashMap<(usize, SpecId, bool), Vec<usize>> = FxHashMap::default();
+    let mut alike: FxHashMap<(usize, SpecId, bool, Option<usize>), Vec<usize>> =
+        FxHashMap::default();
     for &claim in claims {
         let spec = solver.claims[claim].spec;
         for at in 0..solver.claims[claim].pods.len() {
             let pod = solver.claims[claim].pods[at];
             let shape = shape_of(solver, pod);
-            let (spec, is_pinned) =
-                *own.entry((shape, spec)).or_insert_with(|| scope.own(solver, shape, spec));
-            alike.entry((shape, spec, is_pinned)).or_default().push(pod);
+            let crew = crews.of_pod(solver, pod);
+            let (spec, is_pinned) = match crew {
+                Some(crew) => (crews.list[crew].places[0].0, false),
+                None => *own.entry((shape, spec)).or_insert_with(|| scope.own(solver, shape, spec)),
+            };
+            alike.entry((shape, spec, is_pinned, crew)).or_default().push(pod);
         }
     }
-    let mut list: Vec<(Demand, bool)> = alike
+    let mut list: Vec<(Demand, bool, Option<usize>)> = alike
         .into_iter()
-        .map(|((shape, spec, is_pinned), mut pods)| {
+        .map(|((shape, spec, is_pinned, crew), mut pods)| {
             pods.sort_unstable();
-            let launch_option = LaunchOption::Feasible(solver.specs[spec].template, spec);
-            let demand =
-                Demand { shape, pods, next: 0, variant: 0, dropped: 0, value: None, launch_option };
-            (demand, is_pinned)
+            (demand(solver, shape, spec, pods), is_pinned, crew)
         })
         .collect();
-    list.sort_by_key(|(demand, _)| {
+    list.sort_by_key(|(demand, ..)| {
         let requests = &problem.tables.shapes[demand.shape].requests;
         (std::cmp::Reverse((requests[0], requests[1])), demand.pods[0])
     });
-    let candidate = |(index, (demand, is_pinned)): (usize, &(Demand, bool))| Candidate {
+    let candidates = list.iter().enumerate().map(|(index, (demand, is_pinned, crew))| Candidate {
         demand: index,
         is_pinned: *is_pinned,
         groups: problem.rules.alone_on_hosts(demand.shape),
+        crew: *crew,
+    });
+    let candidates = candidates.collect();
+    (list.into_iter().map(|(demand, ..)| demand).collect(), candidates)
+}
+
+/// Pods of a shape that open machines of a spec.
+fn demand(solver: &Solver<'_, '_>, shape: usize, spec: SpecId, pods: Vec<usize>) -> Demand {
+    let launch_option = LaunchOption::Feasible(solver.specs[spec].template, spec);
+    Demand { shape, pods, next: 0, variant: 0, dropped: 0, value: None, launch_option }
+}
+
+/// What claims hold, by demand.
+fn loads(demands: &[Demand], claims: &[Claim]) -> Vec<Load> {
+    let mut of_pod: FxHashMap<usize, usize> = FxHashMap::default();
+    for (index, demand) in demands.iter().enumerate() {
+        of_pod.extend(demand.pods.iter().map(|&pod| (pod, index)));
+    }
+    let load = |claim: &Claim| {
+        let mut takes: BTreeMap<usize, usize> = BTreeMap::new();
+        for demand in claim.pods.iter().filter_map(|pod| of_pod.get(pod)) {
+            *takes.entry(*demand).or_default() += 1;
+        }
+        Load { spec: claim.spec, takes: takes.into_iter().collect(), value: 0.0 }
     };
-    let candidates = list.iter().enumerate().map(candidate).collect();
-    (list.into_iter().map(|(demand, _)| demand).collect(), candidates)
+    claims.iter().map(load).collect()
 }
 
 /// How many machines it takes at least, because of pods that keep off each other's hosts.

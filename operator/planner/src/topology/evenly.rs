@@ -1,7 +1,7 @@
 //! Spread constraints that say how many pods each domain gets, whatever a plan does.
 
 use super::Topology;
-use super::{Counts, Kind, Rules};
+use super::{Counts, Group, Kind, Rules};
 use crate::intern::{Key, Value};
 use crate::machine_specs::MachineSpecs;
 
@@ -20,6 +20,26 @@ pub(crate) struct Evenly {
 }
 
 impl Rules {
+    /// Whether no domain has more pods of a spread group than its skew allows, so that each of them
+    /// may have come to its domain, and to any other: they can come in turn.
+    pub(crate) fn is_even(
+        &self,
+        topology: &Topology<'_, '_>,
+        specs: &mut MachineSpecs,
+        counts: &Counts,
+        group: usize,
+    ) -> bool {
+        let Group { kind, family, .. } = &self.groups[group];
+        let Kind::Spread { max_skew, min_domains, .. } = *kind else { return false };
+        let universe = self.families[*family].about.universe(topology, specs);
+        let there = |&value: &Value| counts.in_domain(group, value).selected;
+        let pods = || universe.domains.iter().map(there);
+        let few = |least: i32| i64::try_from(pods().count()).is_ok_and(|n| n < i64::from(least));
+        let least = if min_domains.is_some_and(few) { 0 } else { pods().min().unwrap_or(0) };
+        let most = pods().max().unwrap_or(0);
+        !universe.is_open && i64::from(most) <= i64::from(least) + i64::from(max_skew)
+    }
+
     /// The spread constraints of a shape by which its own pods count, and of those that are still
     /// `placed` nobody else's.
     pub(crate) fn evenly(

@@ -8,7 +8,7 @@
 use smallvec::SmallVec;
 
 use super::super::knapsack::{Row, Takes};
-use super::table::{Bin, Table};
+use super::table::{Bin, Left, Table};
 use crate::topology::HostOccupancy;
 
 /// So often a pod gives way to another on one machine.
@@ -23,6 +23,8 @@ pub(super) struct Dealer<'t> {
     table: &'t Table,
     /// Pods by row.
     pub(super) left: Vec<usize>,
+    /// By crew: how many of its pods may still be in each spec.
+    pub(super) seats: Vec<Vec<usize>>,
     /// By cluster: what was taken of processors and memory beyond the average.
     drift: Vec<[f64; 2]>,
     /// Rows, those whose pods are worth most first.
@@ -42,7 +44,18 @@ impl<'t> Dealer<'t> {
         let mut order: Vec<usize> = (0..table.rows.len()).collect();
         order.sort_by(|&a, &b| table.values[b].total_cmp(&table.values[a]).then(a.cmp(&b)));
         let drift = vec![[0.0; 2]; table.clusters.len()];
-        Self { table, left: table.left.clone(), drift, order }
+        Self { table, left: table.left.clone(), seats: table.seats.clone(), drift, order }
+    }
+
+    /// Pods of clusters that are left, and places for them.
+    pub(super) fn rest(&self) -> Left {
+        self.table.left(&self.left, &self.seats)
+    }
+
+    /// How many pods of a row are left for a machine, whatever it holds.
+    fn left_for(&self, filling: &Filling<'_>, row: usize) -> usize {
+        let seats = self.table.crew_of[row].map(|crew| self.seats[crew][filling.bin.place]);
+        self.left[row].min(seats.unwrap_or(usize::MAX))
     }
 
     /// Pods for one machine, by row: as many of each cluster as there are and as fit, then what
@@ -58,7 +71,8 @@ impl<'t> Dealer<'t> {
         };
         for &(cluster, n) in takes {
             if let [row] = table.clusters[cluster].rows[..] {
-                let n = n.min(filling.most(&table.rows[row], self.left[row]));
+                let left = self.left_for(&filling, row);
+                let n = n.min(filling.most(&table.rows[row], left));
                 self.put(&mut filling, row, n);
                 continue;
             }
@@ -77,9 +91,28 @@ impl<'t> Dealer<'t> {
         dealt.retain(|(_, n)| *n > 0);
         dealt.sort_unstable();
         let more = dealt.iter().map(|&(row, n)| self.left[row] / n).min().unwrap_or(0);
-        let more = more.min(repeats.saturating_sub(1));
-        dealt.iter().for_each(|&(row, n)| self.left[row] -= n * more);
+        let more = more.min(repeats.saturating_sub(1)).min(self.seats_for(bin, &dealt));
+        for &(row, n) in &dealt {
+            self.left[row] -= n * more;
+            if let Some(crew) = table.crew_of[row] {
+                self.seats[crew][bin.place] -= n * more;
+            }
+        }
         (dealt, more + 1)
+    }
+
+    /// How many more machines may hold what one does, as far as places in its spec are concerned.
+    fn seats_for(&self, bin: &Bin, dealt: &Takes) -> usize {
+        let mut of_crew: SmallVec<[(usize, usize); 6]> = SmallVec::new();
+        for &(row, n) in dealt {
+            let Some(crew) = self.table.crew_of[row] else { continue };
+            match of_crew.iter_mut().find(|(known, _)| *known == crew) {
+                Some((_, pods)) => *pods += n,
+                None => of_crew.push((crew, n)),
+            }
+        }
+        let times = of_crew.into_iter().map(|(crew, n)| self.seats[crew][bin.place] / n);
+        times.min().unwrap_or(usize::MAX)
     }
 
     /// The pod that keeps a cluster what it was, if any fits.
@@ -90,7 +123,7 @@ impl<'t> Dealer<'t> {
         let scale = filling.bin.room;
         let mut best: Option<(f64, usize)> = None;
         for &row in &table.clusters[cluster].rows {
-            if self.left[row] == 0 || filling.most(&table.rows[row], 1) == 0 {
+            if self.left_for(filling, row) == 0 || filling.most(&table.rows[row], 1) == 0 {
                 continue;
             }
             let amounts = table.rows[row].amounts();
@@ -115,6 +148,9 @@ impl<'t> Dealer<'t> {
             None => filling.takes.push((row, n)),
         }
         self.left[row] -= n;
+        if let Some(crew) = self.table.crew_of[row] {
+            self.seats[crew][filling.bin.place] -= n;
+        }
         self.follow(row, weight(n));
     }
 
@@ -131,8 +167,9 @@ impl<'t> Dealer<'t> {
     fn top_up(&mut self, filling: &mut Filling<'_>) {
         for at in 0..self.order.len() {
             let row = self.order[at];
-            if self.left[row] > 0 {
-                let most = filling.most(&self.table.rows[row], self.left[row]);
+            let left = self.left_for(filling, row);
+            if left > 0 {
+                let most = filling.most(&self.table.rows[row], left);
                 if most > 0 && filling.bin.rows.binary_search(&row).is_ok() {
                     self.put(filling, row, most);
                 }
@@ -142,7 +179,7 @@ impl<'t> Dealer<'t> {
 
     /// Lets one pod give way to the one that is worth most more. Returns whether any did.
     fn exchange(&mut self, filling: &mut Filling<'_>) -> bool {
-        let Table { rows, values, .. } = self.table;
+        let Table { rows, values, crew_of, .. } = self.table;
         if filling.takes.len() * rows.len() > COMPARED {
             return false;
         }
@@ -161,7 +198,9 @@ impl<'t> Dealer<'t> {
                     let requests = rows[row].requests.iter().zip(&rows[out].requests);
                     requests.zip(&filling.room).all(|((want, gone), have)| want - gone <= *have)
                 };
-                if self.left[row] > 0
+                let left = self.left_for(filling, row);
+                let is_left = left > 0 || self.left[row] > 0 && crew_of[row] == crew_of[out];
+                if is_left
                     && rows[row].groups.is_empty()
                     && holds()
                     && filling.bin.rows.binary_search(&row).is_ok()
@@ -177,6 +216,9 @@ impl<'t> Dealer<'t> {
         let gone = &rows[out].requests;
         filling.room.iter_mut().zip(gone).for_each(|(have, gone)| *have += gone);
         self.left[out] += 1;
+        if let Some(crew) = crew_of[out] {
+            self.seats[crew][filling.bin.place] += 1;
+        }
         self.follow(out, -1.0);
         self.put(filling, row, 1);
         true

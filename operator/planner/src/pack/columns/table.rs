@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
 
-use super::super::knapsack::{Prospect, Row};
-use super::Candidate;
+use super::super::knapsack::{Prospect, Row, Takes};
+use super::super::load::Load;
 use super::clusters::{Point, clusters};
+use super::pools::Pools;
+use super::{Candidate, Crew, Known};
 use crate::demands::{Demand, LaunchOption};
 use crate::dual::{Deals, Item, Kind, evaluate, exact};
 use crate::machine_specs::{SpecId, by_price, frontier};
@@ -38,6 +40,8 @@ const REVALUED: u64 = 200_000;
 /// A machine that loads may be for.
 pub(super) struct Bin {
     pub(super) spec: SpecId,
+    /// Index of [`Table::specs`].
+    pub(super) place: usize,
     /// By column that anybody uses.
     pub(super) net: SmallVec<[i64; 6]>,
     pub(super) room: [f64; 2],
@@ -53,6 +57,17 @@ pub(super) struct Cluster {
     pub(super) rows: Vec<usize>,
     /// How many of its pods a machine holds at most, whatever its size.
     pub(super) most: usize,
+    /// Index of [`Table::pools`], if only so many of its pods may be in each spec.
+    pub(super) pool: Option<usize>,
+}
+
+/// Pods that have no place, as the covering problem counts them.
+#[derive(Clone, Debug)]
+pub(super) struct Left {
+    /// By cluster.
+    pub(super) pods: Vec<usize>,
+    /// By limit: the pods that it still admits.
+    pub(super) places: Vec<usize>,
 }
 
 /// The problem in numbers.
@@ -74,11 +89,27 @@ pub(super) struct Table {
     /// What a pod is worth in the relaxation, by cluster.
     pub(super) worths: Vec<f64>,
     pub(super) bins: Vec<Bin>,
+    /// By row: the crew that its pods belong to, as an index of `seats`.
+    pub(super) crew_of: Vec<Option<usize>>,
+    /// By crew: how many of its pods may be in each spec.
+    pub(super) seats: Vec<Vec<usize>>,
+    pub(super) pools: Pools,
+    specs: Vec<SpecId>,
+}
+
+impl Left {
+    /// What the covering problem asks for, by row.
+    #[expect(clippy::cast_precision_loss, reason = "amounts of pods")]
+    pub(super) fn demand(&self) -> Vec<f64> {
+        let pods = self.pods.iter().map(|&pods| pods as f64);
+        pods.chain(self.places.iter().map(|&pods| -(pods as f64))).collect()
+    }
 }
 
 /// What pods of one row have in common: the spec that they open machines in, whether they are only
-/// on machines of that spec, class and variant, requests, and groups that keep them apart.
-type Alike = (SpecId, bool, usize, usize, SmallVec<[i64; 6]>, Vec<HostGroup>);
+/// on machines of that spec, their crew, class and variant, requests, and groups that keep them
+/// apart.
+type Alike = (SpecId, bool, Option<usize>, usize, usize, SmallVec<[i64; 6]>, Vec<HostGroup>);
 
 impl Table {
     /// Nothing when there is too much of it, or nothing to weigh.
@@ -86,6 +117,7 @@ impl Table {
         solver: &mut Solver<'_, '_>,
         demands: &[Demand],
         parts: &[Candidate],
+        crews: &[Crew],
     ) -> Option<Self> {
         let problem = solver.problem;
         let used = |column: usize| {
@@ -108,13 +140,17 @@ impl Table {
                 && shape.requests[..2].iter().any(|&amount| amount > 0)
                 && !solver.specs[spec].requirements.has_min_values();
             if takes_part {
-                if !specs.contains(&spec) {
-                    specs.push(spec);
+                let all = part.crew.map_or(&[][..], |crew| &crews[crew].places);
+                for spec in std::iter::once(spec).chain(all.iter().map(|&(spec, _)| spec)) {
+                    if !specs.contains(&spec) {
+                        specs.push(spec);
+                    }
                 }
                 let requests = of(&shape.requests);
                 let key = (
                     spec,
                     part.is_pinned,
+                    part.crew,
                     shape.class,
                     demand.variant,
                     requests,
@@ -130,27 +166,41 @@ impl Table {
             return None;
         }
         let mut bins = Vec::new();
-        for spec in specs {
-            bins.extend(bins_of(solver, spec, &alike, &of));
+        for (place, &spec) in specs.iter().enumerate() {
+            bins.extend(bins_of(solver, (spec, place), &alike, crews, &of));
         }
         let left: Vec<usize> = alike
             .iter()
             .map(|(_, of)| of.iter().map(|&demand| demands[demand].left()).sum())
             .collect();
-        Some(Self::of(alike, bins, left))
+        let seats = |crew: &Crew| {
+            let of = |spec: &SpecId| crew.places.iter().find(|seats| seats.0 == *spec);
+            specs.iter().map(|spec| of(spec).map_or(0, |seats| seats.1)).collect()
+        };
+        let seats: Vec<Vec<usize>> = crews.iter().map(seats).collect();
+        Some(Self::of(alike, bins, left, seats, specs))
     }
 
     /// For rows with so many pods each and the machines that hold them.
-    fn of(alike: Vec<(Alike, Vec<usize>)>, mut bins: Vec<Bin>, left: Vec<usize>) -> Self {
-        let clusters = clusters_of(&alike, &left);
-        let (mut rows, mut by_row) = (Vec::new(), Vec::new());
-        for ((.., requests, groups), demands_of) in alike {
+    fn of(
+        alike: Vec<(Alike, Vec<usize>)>,
+        mut bins: Vec<Bin>,
+        left: Vec<usize>,
+        seats: Vec<Vec<usize>>,
+        specs: Vec<SpecId>,
+    ) -> Self {
+        let member = |(alike, _): &(Alike, Vec<usize>)| Some((alike.2?, alike.3, alike.4));
+        let pools = Pools::new(&seats, alike.iter().filter_map(member));
+        let clusters = clusters_of(&alike, &left, &pools);
+        let (mut rows, mut by_row, mut crew_of) = (Vec::new(), Vec::new(), Vec::new());
+        for ((_, _, crew, .., requests, groups), demands_of) in alike {
             by_row.push(demands_of);
+            crew_of.push(crew);
             rows.push(Row::new(requests, groups));
         }
         let means: Vec<Row> = clusters.iter().map(|it| mean(it, &rows, &left)).collect();
         let clusters: Vec<Cluster> =
-            clusters.into_iter().map(|it| Cluster::new(it, &rows)).collect();
+            clusters.into_iter().map(|it| Cluster::new(it, &rows, &crew_of, &pools)).collect();
         let requests = means.iter().map(Row::amounts).collect();
         for bin in &mut bins {
             let holds = |&it: &usize| {
@@ -173,9 +223,44 @@ impl Table {
             requests,
             worths: Vec::new(),
             bins,
+            crew_of,
+            seats,
+            pools,
+            specs,
         };
         table.keep_promising();
         table
+    }
+
+    /// Loads of clusters like some loads of demands, on the cheapest machines that hold them.
+    pub(super) fn known(&self, loads: &[Load]) -> Vec<Known> {
+        let mut row_of: BTreeMap<usize, usize> = BTreeMap::new();
+        for (row, demands) in self.demands.iter().enumerate() {
+            row_of.extend(demands.iter().map(|&demand| (demand, row)));
+        }
+        let known = |load: &Load| {
+            let mut used: SmallVec<[i64; 6]> = SmallVec::from_elem(0, self.means[0].requests.len());
+            let mut takes: BTreeMap<usize, usize> = BTreeMap::new();
+            for (demand, n) in &load.takes {
+                let row = *row_of.get(demand)?;
+                let by = i64::try_from(*n).unwrap_or(i64::MAX);
+                let sums = used.iter_mut().zip(&self.rows[row].requests);
+                sums.for_each(|(sum, each)| *sum = sum.saturating_add(each.saturating_mul(by)));
+                *takes.entry(self.cluster_of[row]).or_default() += n;
+            }
+            let holds = |bin: &Bin| {
+                bin.spec == load.spec
+                    && used.iter().zip(&bin.net).all(|(used, net)| used <= net)
+                    && takes.keys().all(|it| bin.clusters.binary_search(it).is_ok())
+            };
+            let held = self.bins.iter().enumerate().filter(|(_, bin)| holds(bin));
+            let (bin, _) = held.min_by(|a, b| a.1.price.total_cmp(&b.1.price))?;
+            (!takes.is_empty()).then(|| Known { bin, takes: takes.into_iter().collect() })
+        };
+        let mut known: Vec<Known> = loads.iter().filter_map(known).collect();
+        known.sort_by(|a, b| (a.bin, &a.takes).cmp(&(b.bin, &b.takes)));
+        known.dedup_by(|a, b| (a.bin, &a.takes) == (b.bin, &b.takes));
+        known
     }
 
     /// What is known of the loads of a bin at given values of clusters, of which some have pods.
@@ -190,11 +275,59 @@ impl Table {
     }
 
     /// Pods by cluster.
-    pub(super) fn by_cluster(&self, left: &[usize]) -> Vec<usize> {
+    fn by_cluster(&self, left: &[usize]) -> Vec<usize> {
         self.clusters.iter().map(|it| it.rows.iter().map(|&row| left[row]).sum()).collect()
     }
 
-    /// What a pod of each cluster is worth once only so many are left.
+    /// Pods by cluster and places by limit, of pods by row and places by crew and spec.
+    pub(super) fn left(&self, left: &[usize], seats: &[Vec<usize>]) -> Left {
+        let places = self.pools.places(seats);
+        Left { pods: self.by_cluster(left), places }
+    }
+
+    /// The limit on pods of a cluster in the spec of a bin.
+    pub(super) fn limit(&self, cluster: usize, bin: usize) -> Option<usize> {
+        self.pools.limit(self.clusters[cluster].pool?, self.bins[bin].place)
+    }
+
+    /// What pods are worth in each spec, by cluster: less where places there are scarce. One for
+    /// all specs if there are no limits.
+    pub(super) fn by_spec(&self, values: &[f64]) -> Vec<Vec<f64>> {
+        let (pods, limits) = values.split_at(self.clusters.len());
+        let of = |place: usize| {
+            let each = pods.iter().zip(&self.clusters).map(|(value, cluster)| {
+                let limit = cluster.pool.and_then(|pool| self.pools.limit(pool, place));
+                value - limit.map_or(0.0, |limit| limits[limit])
+            });
+            each.collect()
+        };
+        (0..self.n_by_spec()).map(of).collect()
+    }
+
+    /// How many specs are told apart: one if there are no limits.
+    pub(super) fn n_by_spec(&self) -> usize {
+        if self.pools.n_limits > 0 { self.specs.len() } else { 1 }
+    }
+
+    /// What a load asks for, by row of the covering problem: pods of clusters, then of limits.
+    #[expect(clippy::cast_precision_loss, reason = "amounts of pods")]
+    pub(super) fn entries(&self, bin: usize, takes: &Takes) -> SmallVec<[(usize, f64); 8]> {
+        let mut entries: SmallVec<[(usize, f64); 8]> =
+            takes.iter().map(|&(cluster, n)| (cluster, n as f64)).collect();
+        let pods = entries.len();
+        for at in 0..pods {
+            let (cluster, n) = entries[at];
+            let Some(limit) = self.limit(cluster, bin) else { continue };
+            let row = self.clusters.len() + limit;
+            match entries[pods..].iter_mut().find(|(known, _)| *known == row) {
+                Some((_, by)) => *by -= n,
+                None => entries.push((row, -n)),
+            }
+        }
+        entries
+    }
+
+    /// What a pod of each cluster is worth once only so many are left, wherever it may be.
     #[expect(clippy::cast_precision_loss, reason = "a relaxation")]
     pub(super) fn revalued(&self, left: &[usize]) -> Vec<f64> {
         let kinds: Vec<Kind> =
@@ -205,7 +338,8 @@ impl Table {
             bin.clusters.iter().for_each(|&it| items[it].kinds.push(index));
         }
         let values = exact(&kinds, &items, &Deals::default(), REVALUED).items;
-        values.into_iter().map(|it| if it.is_finite() { it } else { 0.0 }).collect()
+        let finite = values.into_iter().map(|it| if it.is_finite() { it } else { 0.0 });
+        finite.chain(std::iter::repeat_n(0.0, self.pools.n_limits)).collect()
     }
 
     /// Where pods keep off each other's hosts, the number of machines counts as much as what they
@@ -254,13 +388,14 @@ impl Table {
         let values = exact(&kinds, &items, &Deals::default(), WORK);
         self.values =
             finite(evaluate(&kinds, &exact_items, &Deals::default(), values.splits).items);
-        self.worths = finite(values.items);
+        // Nothing is known of what places in a spec are worth.
+        let worths = finite(values.items);
         let mut ranked: Vec<(f64, usize)> = self
             .bins
             .iter()
             .enumerate()
             .map(|(index, bin)| {
-                let most = self.prospect(bin, &bin.clusters, &self.worths).most;
+                let most = self.prospect(bin, &bin.clusters, &worths).most;
                 (most / bin.price, index)
             })
             .collect();
@@ -277,6 +412,8 @@ impl Table {
         }
         let mut kept = kept.into_iter();
         self.bins.retain(|_| kept.next().unwrap_or(false));
+        self.worths =
+            worths.into_iter().chain(std::iter::repeat_n(0.0, self.pools.n_limits)).collect();
         // What no machine holds is left to others.
         for (cluster, _) in self.clusters.iter().zip(held).filter(|(_, held)| !held) {
             cluster.rows.iter().for_each(|&row| self.left[row] = 0);
@@ -284,10 +421,18 @@ impl Table {
     }
 }
 
+impl Bin {
+    /// The entry for its spec of what there is for each spec, see [`Table::by_spec`].
+    pub(super) fn here<'v, T>(&self, by_spec: &'v [Vec<T>]) -> &'v [T] {
+        &by_spec[self.place.min(by_spec.len() - 1)]
+    }
+}
+
 impl Cluster {
-    fn new(rows: Vec<usize>, all: &[Row]) -> Self {
+    fn new(rows: Vec<usize>, all: &[Row], crew_of: &[Option<usize>], pools: &Pools) -> Self {
         let alone = rows.iter().all(|&row| all[row].is_alone());
-        Self { most: if alone { rows.len() } else { usize::MAX }, rows }
+        let pool = rows.first().and_then(|&row| pools.of(crew_of[row]?));
+        Self { most: if alone { rows.len() } else { usize::MAX }, rows, pool }
     }
 }
 
@@ -313,8 +458,8 @@ fn mean(of: &[usize], all: &[Row], left: &[usize]) -> Row {
 
 /// Which rows are weighed as one, by their numbers.
 #[expect(clippy::cast_precision_loss, reason = "shares, to compare them")]
-fn clusters_of(alike: &[(Alike, Vec<usize>)], left: &[usize]) -> Vec<Vec<usize>> {
-    let amounts = |row: usize| [0, 1].map(|at| alike[row].0.4[at] as f64);
+fn clusters_of(alike: &[(Alike, Vec<usize>)], left: &[usize], pools: &Pools) -> Vec<Vec<usize>> {
+    let amounts = |row: usize| [0, 1].map(|at| alike[row].0.5[at] as f64);
     let mut all = [0.0, 0.0];
     for (row, &pods) in left.iter().enumerate() {
         let of = amounts(row);
@@ -334,14 +479,14 @@ fn clusters_of(alike: &[(Alike, Vec<usize>)], left: &[usize]) -> Vec<Vec<usize>>
     let mut classes = BTreeMap::new();
     let points: Vec<Point> = (0..alike.len())
         .map(|row| {
-            let (spec, is_pinned, class, variant, requests, groups) = &alike[row].0;
+            let (spec, is_pinned, crew, class, variant, requests, groups) = &alike[row].0;
             let next = classes.len();
             let is_apart = groups
                 .iter()
                 .any(|it| it.is_alone() && apart.is_some_and(|(group, _)| it.group == group));
             let key = (
                 *spec,
-                *is_pinned,
+                (*is_pinned, crew.and_then(|crew| pools.of(crew))),
                 *class,
                 *variant,
                 &requests[2..],
@@ -360,8 +505,9 @@ fn clusters_of(alike: &[(Alike, Vec<usize>)], left: &[usize]) -> Vec<Vec<usize>>
 #[expect(clippy::cast_precision_loss, reason = "a relaxation")]
 fn bins_of(
     solver: &mut Solver<'_, '_>,
-    spec: SpecId,
+    (spec, place): (SpecId, usize),
     alike: &[(Alike, Vec<usize>)],
+    crews: &[Crew],
     of: &dyn Fn(&[i64]) -> SmallVec<[i64; 6]>,
 ) -> Vec<Bin> {
     let problem = solver.problem;
@@ -371,7 +517,10 @@ fn bins_of(
         return Vec::new();
     }
     // Pods that would open machines of other specs come along where they narrow nothing.
-    let admits = |&(own, is_pinned, class, variant, ..): &Alike| {
+    let admits = |&(own, is_pinned, crew, class, variant, ..): &Alike| {
+        if let Some(crew) = crew {
+            return crews[crew].places.iter().any(|seats| seats.0 == spec);
+        }
         own == spec
             || !is_pinned
                 && solver.specs[own].template == template
@@ -394,7 +543,7 @@ fn bins_of(
         let room = [net[0].max(1) as f64, net[1].max(1) as f64];
         let price =
             current.price(kind).saturating_add(problem.tables.policy.node_price.0).max(1) as f64;
-        Bin { spec, net, room, price, rows, clusters: Vec::new() }
+        Bin { spec, place, net, room, price, rows, clusters: Vec::new() }
     };
     kinds.into_iter().map(bin).filter(|bin| !bin.rows.is_empty()).collect()
 }
