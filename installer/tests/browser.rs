@@ -149,6 +149,10 @@ async fn decisions_lead_to_what_they_are_about() {
     ] {
         assert!(shown.contains(expected), "no {expected:?} in:\n{shown}");
     }
+    let picture = "return [...document.querySelectorAll('#decisions svg')]\
+                   .map((it) => [it.getAttribute('aria-label'), it.childElementCount])";
+    let expected = json!([["3 decisions from 2026-11-25 12:31 to 2026-11-25 12:33", 3]]);
+    assert_eq!(browser.run(picture).await, expected);
     browser.screenshot("decisions").await;
 
     // What comes later is added.

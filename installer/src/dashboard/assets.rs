@@ -24,7 +24,7 @@ macro_rules! script {
 }
 
 /// All files.
-pub(super) const ASSETS: [Asset; 14] = [
+pub(super) const ASSETS: [Asset; 15] = [
     Asset { path: "/", kind: "text/html; charset=utf-8", text: include_str!("page/index.html") },
     Asset {
         path: "/style.css",
@@ -39,6 +39,7 @@ pub(super) const ASSETS: [Asset; 14] = [
     script!("fleet.js"),
     script!("map.js"),
     script!("pending.js"),
+    script!("strip.js"),
     script!("table.js"),
     script!("timeline.js"),
     script!("whatif.js"),

@@ -125,7 +125,7 @@ pub(crate) fn decisions(count: u64, after: u64) -> Value {
         it["seq"] = seq.into();
         it["revision"] = seq.into();
         it["count"] = 1.into();
-        it["time"] = json!("2026-11-25T12:31:07Z");
+        it["time"] = json!(format!("2026-11-25T12:{:02}:07Z", 30 + seq));
         it["nodePools"] = json!(["default"]);
         it
     });

@@ -8,7 +8,7 @@ import { count } from "./words.js";
 const SIDE = { least: 10, usual: 20, most: 56 };
 /** Up to how many times larger squares are drawn of few nodes, and which share of the map is theirs. */
 const LARGER = 3;
-const ROOM = 0.6;
+const ROOM = 0.42;
 
 const GAP = 3;
 const HEADING = 24;
@@ -125,9 +125,7 @@ function paint() {
     canvas.style.height = `${height}px`;
   }
   const style = getComputedStyle(box);
-  const [ink, paper, accent] = ["--ink", "--paper", "--accent"].map((name) =>
-    style.getPropertyValue(name).trim(),
-  );
+  const [ink, paper] = ["--ink", "--paper"].map((name) => style.getPropertyValue(name).trim());
   const top = box.scrollTop;
   pen.setTransform(ratio, 0, 0, ratio, 0, 0);
   pen.fillStyle = paper;
@@ -142,12 +140,12 @@ function paint() {
     }
   }
   for (let at = firstRowBelow(top); at < rows.length && rows[at].y <= top + height; at += 1) {
-    for (let i = rows[at].from; i < rows[at].to; i += 1) drawSquare(squares[i], ink, accent);
+    for (let i = rows[at].from; i < rows[at].to; i += 1) drawSquare(squares[i], ink);
   }
   pen.globalAlpha = 1;
 }
 
-function drawSquare({ x, y, side, color, node }, ink, accent) {
+function drawSquare({ x, y, side, color, node }, ink) {
   const full = Math.round(side * use(node, options.fill));
   const weight = options.matches(node) ? 1 : 0.15;
   pen.fillStyle = color;
@@ -163,8 +161,8 @@ function drawSquare({ x, y, side, color, node }, ink, accent) {
   pen.setLineDash([]);
   if (node.key === selected || node === hovered) {
     pen.globalAlpha = 1;
-    pen.lineWidth = node.key === selected ? 3 : 2;
-    pen.strokeStyle = node.key === selected ? accent : ink;
+    pen.lineWidth = node.key === selected ? 4 : 2;
+    pen.strokeStyle = ink;
     pen.strokeRect(x - 1, y - 1, side + 2, side + 2);
   }
 }

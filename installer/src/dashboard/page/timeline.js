@@ -1,7 +1,8 @@
 // The operator's decisions, the newest first: when, what, why, what it saved, what became of it.
 
 import * as api from "./api.js";
-import { byId, element, failure, link } from "./dom.js";
+import { byId, element, failure, fill, link } from "./dom.js";
+import { KINDS, strip } from "./strip.js";
 import { count, difference } from "./words.js";
 
 /** As many as the operator's ledger keeps. */
@@ -15,6 +16,7 @@ let bySeq = new Map();
 let kind = "";
 let choose = { node: () => {}, pod: () => {} };
 let trouble = null;
+let drawn = false;
 let list;
 let sums;
 let place;
@@ -23,9 +25,7 @@ let place;
 export function start(chosen) {
   choose = chosen;
   const select = element("select", { id: "kind" }, element("option", { value: "" }, "all"));
-  const kinds = ["launch", "consolidation", "drift", "expiration", "interruption", "repair"];
-  kinds.push("cleanup", "refusal");
-  select.append(...kinds.map((it) => element("option", { value: it }, it)));
+  select.append(...KINDS.map(([it]) => element("option", { value: it }, it)));
   select.onchange = () => {
     kind = select.value;
     draw();
@@ -42,6 +42,7 @@ export async function update() {
     let answer = await api.decisions(known.revision);
     const is = ({ leader, since }) => leader === known.leader && since === known.since;
     if (known.revision !== null && !is(answer)) {
+      drawn = false;
       // Another leader has another ledger, with numbers of its own.
       bySeq = new Map();
       answer = await api.decisions(null);
@@ -49,7 +50,7 @@ export async function update() {
     known = { leader: answer.leader, since: answer.since, revision: answer.revision };
     for (const decision of answer.decisions) bySeq.set(decision.seq, decision);
     for (const seq of [...bySeq.keys()].sort((a, b) => a - b).slice(0, -MOST)) bySeq.delete(seq);
-    if (answer.decisions.length > 0 || trouble !== null || place.childElementCount === 0) {
+    if (answer.decisions.length > 0 || trouble !== null || !drawn) {
       trouble = null;
       draw();
     }
@@ -65,13 +66,12 @@ export async function update() {
 }
 
 function draw() {
+  drawn = true;
   const all = [...bySeq.values()].filter((it) => kind === "" || it.kind === kind);
   all.sort((a, b) => b.seq - a.seq);
   sums.textContent = summary(all);
   const since = known.since ? ` since ${known.since}` : "";
-  place.replaceChildren(
-    element("p", { className: "help" }, all.length === 0 ? `No decisions${since}.` : ""),
-  );
+  fill(place, all.length === 0 ? element("p", {}, `No decisions${since}.`) : strip(all));
   list.replaceChildren(...all.slice(0, SHOWN).map(item));
 }
 
