@@ -5,6 +5,7 @@ pub mod adopt;
 pub mod bundle;
 pub mod completion;
 pub mod config;
+pub mod dashboard;
 pub mod decisions;
 pub mod doctor;
 mod duration;
@@ -35,6 +36,7 @@ use self::adopt::AdoptArgs;
 use self::bundle::BundleArgs;
 use self::completion::CompletionArgs;
 use self::config::ConfigArgs;
+use self::dashboard::DashboardArgs;
 use self::decisions::DecisionsArgs;
 use self::doctor::DoctorArgs;
 use self::export::ExportArgs;
@@ -101,6 +103,10 @@ pub enum Command {
     Top(TopArgs),
     /// Show what the operator decided, why, and the results
     Decisions(DecisionsArgs),
+    /// Show nodes, decisions and what-ifs in a browser on this machine, without changing anything
+    ///
+    /// Prints a URL with a token and serves it on 127.0.0.1 until it is interrupted.
+    Dashboard(DashboardArgs),
     /// Diagnose problems and their causes
     Doctor(DoctorArgs),
     /// Upgrade the operator without replacing nodes

@@ -129,6 +129,14 @@ pub enum ExpectedError {
     /// The operator's decisions can't be read.
     #[error("can't read the operator's decisions")]
     Ledger(#[source] LedgerError),
+    /// A port of this machine can't be listened on.
+    #[error("can't listen on {address}")]
+    Listen {
+        /// Where.
+        address: std::net::SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
     /// Ctrl-C.
     #[error("interrupted; completed steps stay")]
     Interrupted,
@@ -219,7 +227,9 @@ impl ExpectedError {
                 FileOperation::Write => EXIT_FAILURE,
             },
             Self::Observe(failure) if failure.lacks_credentials() => EXIT_PREFLIGHT,
-            Self::Observe(_) | Self::Prompt(_) | Self::Draw(_) => EXIT_FAILURE,
+            Self::Observe(_) | Self::Prompt(_) | Self::Draw(_) | Self::Listen { .. } => {
+                EXIT_FAILURE
+            }
             Self::Preflight { .. } | Self::Rejected { .. } | Self::Credential(_) => EXIT_PREFLIGHT,
             Self::Foreign { .. }
             | Self::Locked { .. }
@@ -262,6 +272,7 @@ impl ExpectedError {
             Self::NoTerminal { .. } | Self::Draw(_) => "terminal",
             Self::Simulate(error) => error.kind(),
             Self::Ledger(_) => "decisions",
+            Self::Listen { .. } => "listen",
             Self::Interrupted => "interrupted",
         }
     }

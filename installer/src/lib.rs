@@ -17,6 +17,7 @@ mod adopt;
 mod canary;
 pub mod cli;
 mod commands;
+mod dashboard;
 pub mod errors;
 mod exit_codes;
 pub mod ledger;
@@ -87,6 +88,9 @@ async fn dispatch(cli: &Cli, printer: &Printer, cleanup: &Cleanup) -> Result<u8,
         Command::Top(args) => Box::pin(commands::top::run(&cli.global, args, printer)).await,
         Command::Decisions(args) => {
             Box::pin(commands::decisions::run(&cli.global, args, printer)).await
+        }
+        Command::Dashboard(args) => {
+            Box::pin(commands::dashboard::run(&cli.global, args, printer)).await
         }
         Command::Upgrade(args) => {
             Box::pin(commands::upgrade::run(&cli.global, args, printer, cleanup)).await

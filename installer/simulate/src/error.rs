@@ -52,6 +52,12 @@ pub enum SimulateError {
     /// A snapshot together with other input.
     #[error("a saved snapshot is the complete input, including catalogs")]
     SnapshotAlone,
+    /// A saved snapshot where objects are needed.
+    #[error("a saved snapshot has no NodePools that could be changed")]
+    SnapshotUnchangeable,
+    /// Standard input where input is read again and again.
+    #[error("standard input can be read only once")]
+    ReadOnce,
     /// The object to explain is not there.
     #[error("there is no {what} in the input")]
     NotFound {
@@ -70,7 +76,9 @@ impl SimulateError {
             Self::List { .. } => "observe",
             Self::Manifests { .. } => "manifests",
             Self::Catalog(_) => "catalog",
-            Self::NoInput | Self::SnapshotAlone => "input",
+            Self::NoInput | Self::SnapshotAlone | Self::SnapshotUnchangeable | Self::ReadOnce => {
+                "input"
+            }
             Self::NotFound { .. } => "not-found",
         }
     }
@@ -107,6 +115,10 @@ impl SimulateError {
                     .to_owned()
             }
             Self::SnapshotAlone => "omit --live, --catalog and other files".to_owned(),
+            Self::SnapshotUnchangeable => {
+                "use the manifests or the cluster that the snapshot was made from".to_owned()
+            }
+            Self::ReadOnce => "write it to a file, and name that with -f".to_owned(),
             Self::NotFound { similar, .. } if similar.is_empty() => return Vec::new(),
             Self::NotFound { similar, .. } => format!("there is {}", similar.join(", ")),
         };

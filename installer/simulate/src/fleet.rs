@@ -209,7 +209,8 @@ impl Fleet {
     }
 }
 
-fn pool_of(node: &Node) -> Option<&str> {
+/// The NodePool of a machine.
+pub(super) fn pool_of(node: &Node) -> Option<&str> {
     let of_claim = node.claim.as_ref().and_then(|claim| claim.node_pool.as_deref());
     of_claim.or_else(|| node.labels.get(labels::NODEPOOL).map(String::as_str))
 }

@@ -10,7 +10,7 @@ use tenon_state::change::Object;
 use tenon_state::wire;
 
 /// Everything that was read.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Input {
     /// NodePools.
     pub(super) pools: Vec<NodePool>,

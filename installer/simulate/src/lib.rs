@@ -19,6 +19,7 @@ mod explain;
 mod fleet;
 mod funnel;
 mod input;
+mod inventory;
 mod layout;
 mod live;
 mod observed;
@@ -31,6 +32,7 @@ mod prune;
 mod read;
 mod reasons;
 mod table;
+mod what_if;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,7 +41,7 @@ use std::time::Instant;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
-use tenon_crds::labels;
+use tenon_crds::{NodePool, labels};
 use tenon_planner::plan::Plan;
 use tenon_planner::resources::MicroUsd;
 use tenon_planner::snapshot::{Node, Placement};
@@ -51,12 +53,16 @@ pub use self::error::SimulateError;
 pub use self::explain::Answer;
 use self::explain::Known;
 pub use self::fleet::{Blocked, Disrupting, Fleet, FleetNode, FleetPool, FleetSum, Pending, Used};
+use self::input::Input;
+pub use self::inventory::{Machine, PodOnNode, PodsOnNode};
 use self::observed::Observed;
 pub use self::options::{CatalogOptions, Freshness, Kind, Loops, Options, Subject};
 pub use self::outcome::Outcome;
 use self::outcome::Plans;
 pub use self::parts::PodName;
+use self::prepare::Prepared;
 use self::read::Files;
+pub use self::what_if::{WhatIf, what_if};
 use self::words::counted;
 
 /// For how long the operator expects pods on a machine that it planned them onto.
@@ -74,7 +80,19 @@ pub struct Simulation {
     notes: Vec<String>,
     warnings: Vec<String>,
     skipped: BTreeMap<String, usize>,
+    /// The NodePools as they were read, by name.
+    pools: BTreeMap<String, NodePool>,
+    /// What explanations are about, once one was asked for: planning takes longer than all else.
+    plans: Option<Plans>,
     options: Options,
+}
+
+/// What was read, before anything is filled in.
+enum Gathered {
+    /// Kubernetes objects.
+    Objects(Box<Input>),
+    /// The planner's input, as it was saved.
+    Snapshot(Box<Snapshot>),
 }
 
 /// Reads what there is to read: files, a cluster, or both. `note` is told of what was read as it
@@ -84,10 +102,30 @@ pub async fn read(
     client: Option<&Client>,
     note: &(dyn Fn(&str) + Sync),
 ) -> Result<Simulation, SimulateError> {
-    let mut input = input::Input::default();
+    match gather(&options, client, note).await? {
+        Gathered::Objects(input) => Simulation::new(*input, options),
+        Gathered::Snapshot(snapshot) => Ok(Simulation {
+            snapshot: *snapshot,
+            observed: Observed::default(),
+            notes: Vec::new(),
+            warnings: Vec::new(),
+            skipped: BTreeMap::new(),
+            pools: BTreeMap::new(),
+            plans: None,
+            options,
+        }),
+    }
+}
+
+async fn gather(
+    options: &Options,
+    client: Option<&Client>,
+    note: &(dyn Fn(&str) + Sync),
+) -> Result<Gathered, SimulateError> {
+    let mut input = Input::default();
     if let Some(client) = client {
         let begun = Instant::now();
-        input = live::read(client, &options).await?;
+        input = live::read(client, options).await?;
         note(&format!(
             "read {} of the cluster in {:.2} s",
             counted(input.count, "object"),
@@ -102,14 +140,7 @@ pub async fn read(
                     return Err(SimulateError::SnapshotAlone);
                 }
                 note("read a saved snapshot");
-                return Ok(Simulation {
-                    snapshot: *snapshot,
-                    observed: Observed::default(),
-                    notes: Vec::new(),
-                    warnings: Vec::new(),
-                    skipped: BTreeMap::new(),
-                    options,
-                });
+                return Ok(Gathered::Snapshot(snapshot));
             }
             Files::Objects { input: read, files, bytes } => {
                 #[expect(clippy::cast_precision_loss, reason = "for people, to a tenth")]
@@ -127,19 +158,19 @@ pub async fn read(
     for (kind, n) in &input.skipped {
         note(&format!("ignored {} of kind {kind}", counted(*n, "object")));
     }
-    let skipped = std::mem::take(&mut input.skipped);
-    let prepared = prepare::prepare(input, &options)?;
-    Ok(Simulation {
-        snapshot: prepared.snapshot,
-        observed: prepared.observed,
-        notes: prepared.notes,
-        warnings: prepared.warnings,
-        skipped,
-        options,
-    })
+    Ok(Gathered::Objects(Box::new(input)))
 }
 
 impl Simulation {
+    fn new(mut input: Input, options: Options) -> Result<Self, SimulateError> {
+        let skipped = std::mem::take(&mut input.skipped);
+        let named = input.pools.iter().filter_map(|it| Some((it.metadata.name.clone()?, it)));
+        let pools = named.map(|(name, pool)| (name, pool.clone())).collect();
+        let prepared = prepare::prepare(input, &options)?;
+        let Prepared { snapshot, observed, notes, warnings } = prepared;
+        Ok(Self { snapshot, observed, notes, warnings, skipped, pools, plans: None, options })
+    }
+
     /// What a person should know about the input.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
@@ -182,9 +213,13 @@ impl Simulation {
 
     /// Why one object is as it is.
     pub fn explain(&mut self, subject: &Subject) -> Result<Answer, SimulateError> {
-        let plans = self.plan(Loops::Both, false);
+        let plans = match self.plans.take() {
+            Some(plans) => plans,
+            None => self.plan(Loops::Both, false),
+        };
+        let plans = self.plans.insert(plans);
         let Self { snapshot, observed, options, .. } = self;
-        explain::explain(subject, Known { snapshot, plans: &plans, observed, now: options.now })
+        explain::explain(subject, Known { snapshot, plans, observed, now: options.now })
     }
 
     /// Adds the Events of a running cluster about launches and disruption.
@@ -222,6 +257,22 @@ impl Simulation {
         let plans = self.plan(Loops::Provision, false);
         let Self { snapshot, observed, options, .. } = self;
         Fleet::new(Known { snapshot, plans: &plans, observed, now: options.now })
+    }
+
+    /// Every machine, by its key.
+    pub fn machines(&self) -> Vec<Machine> {
+        inventory::machines(&self.snapshot)
+    }
+
+    /// The pods on a machine, by its key; none if there is no such machine.
+    pub fn pods_on(&self, key: &str) -> Option<PodsOnNode> {
+        inventory::pods_on(&self.snapshot, key)
+    }
+
+    /// The manifest of a NodePool as people would write it, in YAML; none if there is no such
+    /// NodePool, or its input was a saved snapshot.
+    pub fn node_pool_manifest(&self, name: &str) -> Option<String> {
+        what_if::manifest(self.pools.get(name)?)
     }
 
     fn plan(&mut self, loops: Loops, bound: bool) -> Plans {

@@ -1,6 +1,6 @@
 //! What a simulation starts from.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use tenon_planner::Policy;
@@ -107,6 +107,12 @@ impl Options {
             scheduler_config: SchedulerConfig::default(),
             freshness: Freshness::Cached,
         }
+    }
+
+    /// Whether the input can be read more than once, which standard input can't.
+    pub fn check_repeatable(&self) -> Result<(), SimulateError> {
+        let is_once = self.files.iter().any(|file| file == Path::new("-"));
+        if is_once { Err(SimulateError::ReadOnce) } else { Ok(()) }
     }
 
     /// Whether anything is named to read from; `live` is a running cluster.

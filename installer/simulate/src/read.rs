@@ -15,6 +15,9 @@ use super::error::SimulateError;
 use super::input::{Input, Read};
 use super::problem::Problem;
 
+/// Stands for the file in problems of manifests that are no file.
+pub(super) const TYPED: &str = "manifest";
+
 /// What files held.
 #[derive(Debug)]
 pub(super) enum Files {
@@ -59,6 +62,20 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<Files, SimulateError> {
     }
     let bytes = texts.iter().map(|(_, text)| text.len()).sum();
     Ok(Files::Objects { input: Box::new(input), files: texts.len(), bytes })
+}
+
+/// Reads a text of manifests that came in another way than as a file.
+pub(super) fn manifests(text: &str) -> Result<Vec<Read>, SimulateError> {
+    let documents = cut(Path::new(TYPED), text);
+    let mut objects = Vec::new();
+    let mut problems = Vec::new();
+    for read in documents.iter().map(decode) {
+        match read {
+            Ok(read) => objects.extend(read),
+            Err(problem) => problems.push(problem),
+        }
+    }
+    if problems.is_empty() { Ok(objects) } else { Err(SimulateError::Manifests { problems }) }
 }
 
 /// The files, those of a folder by name.

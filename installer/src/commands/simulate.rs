@@ -98,7 +98,8 @@ async fn read(
     Ok((simulation, client))
 }
 
-fn options(args: &SourceArgs, freshness: Freshness) -> Options {
+/// What a simulation starts from, as it was typed.
+pub(super) fn options(args: &SourceArgs, freshness: Freshness) -> Options {
     Options {
         files: args.files.clone(),
         catalog: CatalogOptions {

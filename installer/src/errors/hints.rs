@@ -38,6 +38,12 @@ impl ExpectedError {
             Self::Refused { hints, .. } => hints.clone(),
             Self::Simulate(error) => error.hints(),
             Self::Ledger(error) => error.hints(),
+            Self::Listen { .. } => {
+                vec![
+                    "choose another --port, or leave it out: then it is one that is free"
+                        .to_owned(),
+                ]
+            }
             Self::Moved(_) => vec!["create and review the plan again".to_owned()],
             Self::Locked { ends: None, .. } => {
                 vec!["it runs on this machine: wait until it ends".to_owned()]

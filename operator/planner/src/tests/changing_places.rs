@@ -1,7 +1,7 @@
 //! Pods that the same rules count change zones with each other where that is cheaper.
 
 use super::behaviour::ZONE;
-use super::world::*;
+use super::fixtures::*;
 use crate::snapshot::{CapacityType, InstanceType, Offering, PodShape, Snapshot};
 use crate::testing::{Builder, instance_type, mixes, usd};
 

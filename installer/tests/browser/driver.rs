@@ -1,0 +1,157 @@
+//! A headless Chromium behind ChromeDriver: the few calls of WebDriver that the tests need.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use http::Method;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Bytes;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+
+/// How long a condition may take; the first plan of a debug build takes seconds.
+const LIMIT: Duration = Duration::from_secs(90);
+
+/// Keys as WebDriver names them.
+pub(crate) mod keys {
+    pub(crate) const TAB: &str = "\u{e004}";
+    pub(crate) const ENTER: &str = "\u{e007}";
+    pub(crate) const ESCAPE: &str = "\u{e00c}";
+    pub(crate) const LEFT: &str = "\u{e012}";
+    pub(crate) const RIGHT: &str = "\u{e014}";
+    pub(crate) const DOWN: &str = "\u{e015}";
+}
+
+/// `prefers-color-scheme`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scheme {
+    Light,
+    Dark,
+}
+
+/// A browser with one tab. It ends with the value.
+pub(crate) struct Browser {
+    client: Client<HttpConnector, Full<Bytes>>,
+    session: String,
+    _driver: Child,
+}
+
+impl Browser {
+    pub(crate) async fn start(scheme: Scheme) -> Self {
+        let mut driver = Command::new("chromedriver")
+            .arg("--port=0")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("chromedriver is installed");
+        let mut lines = BufReader::new(driver.stdout.take().expect("a pipe")).lines();
+        let port = loop {
+            let line = lines.next_line().await.expect("readable").expect("a line with the port");
+            if let Some((_, port)) = line.split_once("started successfully on port ") {
+                break port.trim_end_matches('.').to_owned();
+            }
+        };
+        let mut args = vec!["--headless=new", "--no-sandbox", "--disable-gpu"];
+        args.extend(["--window-size=1400,900", "--enable-precise-memory-info"]);
+        if scheme == Scheme::Dark {
+            args.push("--blink-settings=preferredColorScheme=0");
+        }
+        let capabilities = json!({ "capabilities": { "alwaysMatch": {
+            "goog:chromeOptions": { "args": args },
+            "goog:loggingPrefs": { "browser": "ALL" },
+            "timeouts": { "script": 60_000 },
+        } } });
+        let client = Client::builder(TokioExecutor::new()).build_http();
+        let root = format!("http://127.0.0.1:{port}/session");
+        let mut browser = Self { client, session: root, _driver: driver };
+        let begun = browser.call(Method::POST, "", capabilities).await;
+        let id = begun["sessionId"].as_str().unwrap_or_else(|| panic!("no session: {begun}"));
+        browser.session = format!("{}/{id}", browser.session);
+        browser
+    }
+
+    /// Calls the driver; answers its value, or the error as it is.
+    async fn call(&self, method: Method, path: &str, body: Value) -> Value {
+        let body = if method == Method::GET { String::new() } else { body.to_string() };
+        let request = http::Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.session))
+            .body(Full::new(Bytes::from(body)))
+            .expect("a request");
+        let answer = self.client.request(request).await.expect("chromedriver answers");
+        let body = answer.into_body().collect().await.expect("an answer").to_bytes();
+        let mut answer: Value = serde_json::from_slice(&body).expect("JSON");
+        answer["value"].take()
+    }
+
+    pub(crate) async fn open(&self, url: &str) {
+        self.call(Method::POST, "/url", json!({ "url": url })).await;
+    }
+
+    /// Runs a script, and waits for its promise. An exception is answered by its name.
+    pub(crate) async fn run(&self, script: &str) -> Value {
+        let guarded = format!("try {{ {script} }} catch (error) {{ return error.name }}");
+        let body = json!({ "script": guarded, "args": [] });
+        let answer = self.call(Method::POST, "/execute/sync", body).await;
+        assert!(answer.get("error").is_none(), "{script}: {answer}");
+        answer
+    }
+
+    /// Waits until an expression is true.
+    pub(crate) async fn until(&self, condition: &str) {
+        let look = format!("return Boolean({condition})");
+        let waiting = async {
+            while self.run(&look).await != true {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        if tokio::time::timeout(LIMIT, waiting).await.is_err() {
+            self.screenshot("timeout").await;
+            let shown = self.run("return document.body.innerText").await;
+            panic!("never true: {condition}; the page says {shown}");
+        }
+    }
+
+    /// Presses and releases keys, one after the other.
+    pub(crate) async fn press(&self, keys: &[&str]) {
+        let actions = keys
+            .iter()
+            .flat_map(|key| ["keyDown", "keyUp"].map(|what| json!({ "type": what, "value": key })));
+        let actions = actions.collect::<Vec<_>>();
+        let body = json!({ "actions": [{ "type": "key", "id": "keyboard", "actions": actions }] });
+        let answer = self.call(Method::POST, "/actions", body).await;
+        assert!(answer.is_null(), "{answer}");
+    }
+
+    /// The text of an element, as it is shown.
+    pub(crate) async fn text(&self, selector: &str) -> String {
+        let script = format!("return document.querySelector({}).innerText", json!(selector));
+        self.run(&script).await.as_str().unwrap_or_default().to_owned()
+    }
+
+    /// What the browser wrote to its console: errors, and what the content policy refused.
+    pub(crate) async fn complaints(&self) -> Vec<String> {
+        let log = self.call(Method::POST, "/se/log", json!({ "type": "browser" })).await;
+        let entries = log.as_array().expect("a log").iter();
+        entries.map(|entry| entry["message"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+
+    /// Writes a picture of the page.
+    pub(crate) async fn screenshot(&self, name: &str) {
+        use base64::Engine as _;
+        let picture = self.call(Method::GET, "/screenshot", Value::Null).await;
+        let bytes = base64::engine::general_purpose::STANDARD
+            .decode(picture.as_str().expect("a picture"))
+            .expect("base64");
+        assert!(bytes.starts_with(b"\x89PNG"), "{name} is no picture");
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("dashboard");
+        std::fs::create_dir_all(&folder).expect("a folder");
+        std::fs::write(folder.join(format!("{name}.png")), bytes).expect("written");
+    }
+}
