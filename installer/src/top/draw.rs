@@ -103,7 +103,8 @@ impl Canvas<'_> {
         let mut column = column;
         for (ink, text) in parts {
             let text = cut(text, end.saturating_sub(column));
-            let style = self.palette.style(*ink);
+            // Nothing is left of what was there, such as the selection below a popup.
+            let style = Style::reset().patch(self.palette.style(*ink));
             self.buffer.set_stringn(
                 self.area.x + at(column),
                 self.area.y + at(row),

@@ -283,6 +283,28 @@ fn without_colors_reversal_and_marks_say_the_same() {
 }
 
 #[test]
+fn a_popup_has_nothing_of_what_is_below_it() {
+    let state = state();
+    for size in [(60, 20), (80, 24), (120, 40)] {
+        let (view, _) = type_keys(&state, view(size), &chars("?"));
+        let drawn = buffer(&state, &view, Palette::Colored);
+        let mut boxed = 0;
+        for y in 0..size.1 {
+            let border = |x: &u16| drawn[(*x, y)].symbol() == "║";
+            let (left, right) = ((0..size.0).find(border), (0..size.0).rev().find(border));
+            for x in left.zip(right).map(|(left, right)| left + 2..right - 1).into_iter().flatten()
+            {
+                let cell = &drawn[(x, y)];
+                let plain = (cell.fg, cell.modifier) == (Color::Reset, Modifier::empty());
+                assert!(plain, "{x}, {y} of {size:?}: {cell:?}");
+                boxed += 1;
+            }
+        }
+        assert!(boxed > 500, "{boxed} cells");
+    }
+}
+
+#[test]
 fn what_can_not_be_read_takes_one_line_each() {
     // Nothing was read yet.
     let mut state = State::new("prod", at(NOW));

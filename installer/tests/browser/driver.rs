@@ -1,5 +1,6 @@
 //! A headless Chromium behind ChromeDriver: the few calls of WebDriver that the tests need.
 
+use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -34,11 +35,27 @@ pub(crate) enum Scheme {
     Dark,
 }
 
-/// A browser with one tab. It ends with the value.
+/// A browser with one tab. It ends with the value, also if a test fails.
 pub(crate) struct Browser {
     client: Client<HttpConnector, Full<Bytes>>,
     session: String,
+    /// Ends after the browser: without its driver a browser would run on.
     _driver: Child,
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let rest = self.session.trim_start_matches("http://");
+        let (address, path) = rest.split_once('/').expect("a path");
+        let request =
+            format!("DELETE /{path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        // The answer comes when the browser has ended. What fails here has no test to fail.
+        if let Ok(mut stream) = std::net::TcpStream::connect(address) {
+            let _ = stream.set_read_timeout(Some(LIMIT));
+            let _ = stream.write_all(request.as_bytes());
+            let _ = stream.read(&mut [0; 64]);
+        }
+    }
 }
 
 impl Browser {
