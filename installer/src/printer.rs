@@ -325,8 +325,8 @@ impl StatusLine {
     }
 }
 
-/// The line of a wait on a terminal of this width. It is written again and again: a longer one would
-/// wrap, and leave its first part behind.
+/// The line of a wait on a terminal of this width. It is written again and again: a longer one
+/// would wrap, and leave its first part behind.
 fn shortened(what: &str, since: Duration, width: usize) -> String {
     let clock = format!(" {} s", since.as_secs());
     let room = width.saturating_sub(4 + clock.chars().count());
