@@ -6,6 +6,7 @@
 //! of the solver, and accepts every plan that the solver makes.
 
 mod arrival_order;
+mod cancel;
 pub mod check;
 mod compile;
 mod demands;
@@ -40,6 +41,7 @@ mod topology;
 pub mod validate;
 mod zones;
 
+pub use cancel::Cancel;
 pub use check::{Violation, check};
 pub use disruption::{
     BudgetUse, DeletionCost, PresentCost, budget_uses, deletion_costs, disrupt, replicas,
@@ -51,23 +53,3 @@ pub use policy::Policy;
 pub use provision::provision;
 pub use snapshot::Snapshot;
 pub use validate::{ReadError, SnapshotError};
-
-/// Polled during a pass to learn whether the caller wants it to stop. A plan that is cut short is
-/// valid; [`plan::Report::cancelled`] marks it.
-pub trait Cancel: Sync {
-    /// Whether to stop.
-    fn is_cancelled(&self) -> bool;
-}
-
-/// Never cancelled: for callers without a deadline.
-impl Cancel for () {
-    fn is_cancelled(&self) -> bool {
-        false
-    }
-}
-
-impl<F: Fn() -> bool + Sync> Cancel for F {
-    fn is_cancelled(&self) -> bool {
-        self()
-    }
-}

@@ -16,6 +16,7 @@
 
 mod bins;
 mod columns;
+mod commit;
 pub(crate) mod constrained;
 mod device_claims;
 mod exchange;
@@ -28,22 +29,22 @@ mod rehearsal;
 mod relocate;
 mod repack;
 pub(crate) mod stepwise;
+mod strategy;
 mod turn;
 mod values;
 
-use fixedbitset::FixedBitSet;
-
 use crate::Cancel;
 use crate::demands::{Demand, LaunchOption};
-use crate::limits::Limits;
 use crate::machine_specs::SpecId;
 use crate::plan::Exclusion;
-use crate::solver::{Claim, Solver};
+use crate::solver::Solver;
 use crate::tables::{add_times, take_times};
 use columns::{Candidate, ROUNDS, Scene};
+use commit::commit;
 use constrained::Placing;
-use load::{Load, Part};
+use load::Part;
 use loads::{cheapest_load, fill_load};
+use strategy::Repeats;
 
 use turn::turn;
 use values::Valuation;
@@ -55,46 +56,11 @@ pub(crate) use rehearsal::rehearse;
 pub(crate) use relocate::relocate;
 pub(crate) use repack::repack;
 pub(crate) use stepwise::alternatives;
-
-/// So many machines with the same load are opened at once without a second thought.
-const FEW: usize = 4;
+pub(crate) use strategy::Strategy;
 
 /// Machines that cost no more than this times what their pods are worth are not packed in yet
 /// another way.
 const CLOSE: f64 = 1.01;
-
-/// How machines are filled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Strategy {
-    /// By price per what is packed, with dual prices.
-    Cheapest,
-    /// All machines at once, where there are not too many different pods: loads are weighed against
-    /// each other.
-    Columns,
-    /// By price per what is packed, with the pods' own best prices: a second opinion where a plan
-    /// is small and the last machines decide.
-    Plain,
-    /// As Karpenter does.
-    Fill,
-}
-
-impl Strategy {
-    /// Whether pods have dual prices.
-    fn has_values(self) -> bool {
-        matches!(self, Self::Cheapest | Self::Columns)
-    }
-}
-
-/// How often a load is bought.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Repeats {
-    /// As often as there are pods for it.
-    All,
-    /// Half as often, as what is scarce changes on the way; then values are looked at again.
-    Half,
-    /// As often as there are pods for it, up to so many times.
-    AtMost(usize),
-}
 
 /// Finds a place for every demand, on machines that exist first, then on new ones. Returns what
 /// keeps the others waiting: demand and reasons.
@@ -349,148 +315,4 @@ fn parts(
         }
     }
     parts
-}
-
-/// Opens as many machines with a load as there are pods for it.
-fn commit(
-    solver: &mut Solver<'_, '_>,
-    demands: &mut [Demand],
-    mut load: Load,
-    template: usize,
-    allowed: &FixedBitSet,
-    how_often: Repeats,
-) {
-    let problem = solver.problem;
-    let attainable = solver.is_strict() || {
-        let mut types = allowed.clone();
-        let seed = &problem.tables.shapes[demands[load.takes[0].0].shape];
-        solver.keep_fitting(&mut types, template, &seed.requests, &seed.ports);
-        solver.lacking_values(load.spec, &types).is_none()
-    };
-    let (types, used, ports) = loop {
-        let mut used = vec![0; problem.tables.columns.len()];
-        let mut ports = Vec::new();
-        for &(demand, n) in &load.takes {
-            let shape = &problem.tables.shapes[demands[demand].shape];
-            add_times(&mut used, &shape.requests, n);
-            ports.extend(shape.ports.iter().cloned());
-        }
-        let mut types = solver.specs[load.spec].types.clone();
-        types.intersect_with(allowed);
-        solver.keep_fitting(&mut types, template, &used, &ports);
-        let lacking =
-            types.is_clear() || (attainable && solver.lacking_values(load.spec, &types).is_some());
-        let alone = load.takes.len() == 1 && load.takes[0].1 == 1;
-        if !lacking || alone {
-            break (types, used, ports);
-        }
-        // Fewer pods leave more types to choose from.
-        lighten(solver, demands, &mut load);
-    };
-    let types = keep_modest(solver, &load, template, types);
-    let relaxed = relax(solver, load.spec, &types);
-    let target = solver.specs[load.spec].cheapest(&types);
-    let target = target.expect("the seed's launch option has a type that holds it");
-    let limited = solver.limits.any(template);
-    let repeats = load.takes.iter().map(|&(demand, n)| demands[demand].left() / n).min();
-    let mut repeats = repeats.unwrap_or(1);
-    match how_often {
-        Repeats::All => {}
-        Repeats::Half if repeats > FEW => repeats = repeats.div_ceil(2),
-        Repeats::Half => {}
-        Repeats::AtMost(most) => repeats = repeats.min(most),
-    }
-    if limited {
-        repeats = repeats.min(solver.limits.affordable(&problem.tables, template, &types));
-    }
-    let repeats = repeats.max(1);
-    for _ in 0..repeats {
-        let mut pods = Vec::new();
-        for &(demand, n) in &load.takes {
-            pods.extend_from_slice(demands[demand].take(n));
-        }
-        solver.claims.push(Claim {
-            spec: load.spec,
-            used: used.clone(),
-            types: types.clone(),
-            ports: ports.clone(),
-            pods,
-            relaxed: relaxed.clone(),
-            target,
-        });
-    }
-    if limited {
-        for _ in 0..repeats {
-            solver.limits.charge(&problem.tables, template, &types);
-        }
-    }
-    if limited && solver.limits.binds(&problem.tables, template) {
-        // What is left of the limit may exclude types, and so whole templates.
-        for demand in demands {
-            demand.launch_option = LaunchOption::Unknown;
-        }
-    }
-}
-
-/// Takes pods off a load: the last demand's, half of them at a time; of the seed one stays.
-fn lighten(solver: &mut Solver<'_, '_>, demands: &[Demand], load: &mut Load) {
-    let last = load.takes.len() - 1;
-    let (_, n) = &mut load.takes[last];
-    *n /= 2;
-    if *n == 0 {
-        load.takes.pop();
-    }
-    // Without the demand that left the machine may be less narrow.
-    let problem = solver.problem;
-    let mut spec = None;
-    for &(demand, _) in &load.takes {
-        let demand = &demands[demand];
-        let class = problem.tables.shapes[demand.shape].class;
-        let from = spec.unwrap_or_else(|| {
-            let template = solver.specs[load.spec].template;
-            solver.specs.base(&problem.tables, template)
-        });
-        if let Ok(joined) = solver.specs.join(&problem.tables, from, class, demand.variant) {
-            spec = Some(joined);
-        }
-    }
-    load.spec = spec.unwrap_or(load.spec);
-}
-
-fn keep_modest(
-    solver: &Solver<'_, '_>,
-    load: &Load,
-    template: usize,
-    types: FixedBitSet,
-) -> FixedBitSet {
-    let limits: &Limits = &solver.limits;
-    let Some(cheapest) = solver.specs[load.spec].cheapest(&types) else { return types };
-    if !limits.any(template) {
-        return types;
-    }
-    let modest = limits.modest(&solver.problem.tables, template, &types, cheapest);
-    if solver.lacking_values(load.spec, &modest).is_some() { types } else { modest }
-}
-
-/// Under BestEffort the keys whose `minValues` can't be had, with what can.
-fn relax(
-    solver: &Solver<'_, '_>,
-    spec: SpecId,
-    types: &FixedBitSet,
-) -> Vec<(crate::intern::Key, u32)> {
-    if solver.is_strict() {
-        return Vec::new();
-    }
-    let problem = solver.problem;
-    let table =
-        &problem.tables.catalogs[problem.tables.templates[solver.specs[spec].template].catalog];
-    solver.specs[spec]
-        .requirements
-        .iter()
-        .filter_map(|(key, set)| {
-            let required = set.min_values()?;
-            let found = crate::solver::distinct_values(problem, table, key, set, types);
-            (found < required).then_some((key, found))
-        })
-        .collect()
 }

@@ -4,7 +4,7 @@
 use fixedbitset::FixedBitSet;
 use rustc_hash::FxHashMap;
 
-use super::Strategy;
+use super::strategy::Strategy;
 use crate::machine_specs::SpecId;
 use crate::room_index::{Query, RoomIndex, first};
 use crate::solver::Solver;

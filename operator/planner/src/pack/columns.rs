@@ -9,7 +9,7 @@
 //! that it nearly buys. What is left is a smaller problem of the same kind.
 //!
 //! Nothing here decides whether a pod may be somewhere: loads consist of pods that share a spec,
-//! and what is bought is opened by [`super::commit`] like any other load.
+//! and what is bought is opened by [`super::commit::commit`] like any other load.
 
 mod clusters;
 mod dealing;
@@ -21,9 +21,10 @@ use std::collections::BTreeMap;
 
 use fixedbitset::FixedBitSet;
 
+use super::commit::commit;
 use super::knapsack::{Effort, Prospect, Takes, best_load};
 use super::load::Load;
-use super::{Repeats, commit};
+use super::strategy::Repeats;
 use crate::Cancel;
 use crate::demands::Demand;
 use crate::dual::Master;

@@ -13,8 +13,11 @@ use smallvec::SmallVec;
 
 use crate::demands::Demand;
 use crate::machine_specs::{MachineSpecs, SpecId};
+use crate::pack::bins::Bins;
+use crate::pack::commit::relax;
+use crate::pack::loads::value;
 use crate::pack::on_claim::{Becomes, OnClaim};
-use crate::pack::{Bins, Strategy, value};
+use crate::pack::strategy::Strategy;
 use crate::plan::Exclusion;
 use crate::room_index::Query;
 use crate::solver::{Claim, Solver, holds, none_left_out, room_for};
@@ -249,7 +252,7 @@ impl Placing {
             }
             solver.limits.charge(tables, template, &types);
         }
-        let relaxed = crate::pack::relax(solver, spec, &types);
+        let relaxed = relax(solver, spec, &types);
         let mut n = n.min(times(&shape.requests, tables.templates[template].net(target))).max(1);
         if n > 1 && !keeps_values(solver, template, spec, &types, &shape.requests, n) {
             n = 1;

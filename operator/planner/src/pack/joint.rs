@@ -18,9 +18,10 @@ mod scope;
 mod search;
 
 use super::columns::is_within;
+use super::commit::commit;
 use super::load::Load;
 use super::repack::charge_all;
-use super::{Repeats, commit};
+use super::strategy::Repeats;
 use crate::Cancel;
 use crate::demands::Demand;
 use crate::solver::{Claim, PlacedPod, Solver};

@@ -2,7 +2,7 @@
 
 use fixedbitset::FixedBitSet;
 
-use super::Strategy;
+use super::strategy::Strategy;
 use crate::demands::Demand;
 use crate::solver::{Place, Solver, free, free_ports};
 use crate::tables::shapes::ports_conflict;

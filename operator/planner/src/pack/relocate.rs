@@ -11,7 +11,8 @@
 
 use smallvec::SmallVec;
 
-use super::{Bins, Strategy};
+use super::bins::Bins;
+use super::strategy::Strategy;
 use crate::Cancel;
 use crate::solver::{Place, Solver, none_left_out, room_for};
 use crate::tables::shapes::ports_conflict;

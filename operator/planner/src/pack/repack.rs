@@ -15,10 +15,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use rustc_hash::FxHashMap;
 
 use super::columns::{self, Candidate, Scene};
+use super::commit::commit;
 use super::load::{Load, Part};
 use super::loads::cheapest_load;
+use super::strategy::Repeats;
 use super::values::Valuation;
-use super::{Repeats, commit};
 use crate::Cancel;
 use crate::demands::{Demand, LaunchOption};
 use crate::limits::Limits;

@@ -4,8 +4,10 @@
 //! What a pod wants most is tried first. On machines that exist it takes what comes first; for
 //! machines to come [`super::constrained`] and [`super::device_claims`] each have their own way.
 
+use super::bins::Bins;
 use super::constrained::Placing;
-use super::{Bins, Strategy, device_claims};
+use super::device_claims;
+use super::strategy::Strategy;
 use crate::Cancel;
 use crate::compile::Problem;
 use crate::demands::Demand;

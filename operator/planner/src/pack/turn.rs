@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use super::Strategy;
+use super::strategy::Strategy;
 use crate::compile::Problem;
 use crate::demands::Demand;
 

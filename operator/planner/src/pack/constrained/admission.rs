@@ -3,7 +3,7 @@
 use super::Placing;
 use crate::demands::Demand;
 use crate::machine_specs::MachineSpecs;
-use crate::pack::Bins;
+use crate::pack::bins::Bins;
 use crate::room_index::Query;
 use crate::solver::Solver;
 
