@@ -60,9 +60,22 @@ pub async fn run(cli: Cli) -> ExitCode {
             if matches!(error, ExpectedError::Interrupted) {
                 prompt::give_back_terminal();
             }
-            printer.error(&error.report());
+            if !matches!(error, ExpectedError::Interrupted) || !runs_until_interrupted(&cli.command)
+            {
+                printer.error(&error.report());
+            }
             ExitCode::from(error.exit_code())
         }
+    }
+}
+
+/// Whether Ctrl-C is how the command ends, so that there is nothing to say about it.
+fn runs_until_interrupted(command: &Command) -> bool {
+    match command {
+        Command::Dashboard(_) | Command::Top(_) => true,
+        Command::Status(args) => args.watch,
+        Command::Decisions(args) => args.follow,
+        _ => false,
     }
 }
 

@@ -49,6 +49,7 @@ async fn screens_fit_every_terminal(bed: &Bed) {
     let shown = [("nodeclaims", "\u{3}")];
     let moving = no_colours(80, "xterm-256color").converse(bed, "status --watch", &shown).await;
     assert!(moving.contains("exit code 130") && moving.contains("\u{1b}["), "{moving:?}");
+    assert!(!moving.contains("completed steps"), "{moving:?}");
     let still = no_colours(80, "dumb").converse(bed, "status --watch", &shown).await;
     assert!(still.contains("exit code 130") && !still.contains("\u{1b}["), "{still:?}");
 }
