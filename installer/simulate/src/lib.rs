@@ -63,6 +63,7 @@ pub use self::parts::PodName;
 use self::prepare::Prepared;
 use self::read::Files;
 pub use self::what_if::{WhatIf, what_if};
+pub use self::words::age;
 use self::words::counted;
 
 /// For how long the operator expects pods on a machine that it planned them onto.

@@ -1,5 +1,6 @@
 //! Names, amounts and reasons as people read them.
 
+use jiff::Timestamp;
 use tenon_planner::plan::StayReason;
 use tenon_state::explain;
 
@@ -83,6 +84,17 @@ pub(super) fn columns(rows: &[Vec<String>], indent: &str) -> String {
         format!("{indent}{}", cells.join("  ").trim_end())
     };
     rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// `40s`, `12m`, `3h`, `2d`, as kubectl writes them.
+pub fn age(now: Timestamp, since: Timestamp) -> String {
+    let seconds = now.duration_since(since).as_secs().max(0);
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7_200 => format!("{}m", seconds / 60),
+        7_200..172_800 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    }
 }
 
 #[cfg(test)]

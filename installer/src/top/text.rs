@@ -1,8 +1,8 @@
 //! Texts in columns of a terminal. Names and messages come from a cluster that others write to, so
 //! nothing gets to the screen that could move the cursor, hide or reorder what stands beside it.
 
-use jiff::Timestamp;
 use tenon_installer_core::words::count;
+pub(super) use tenon_simulate::age;
 use unicode_width::UnicodeWidthChar as _;
 
 /// What stands for a character that is not shown.
@@ -187,17 +187,6 @@ pub(super) fn sparkline(values: &[f64], columns: usize) -> String {
         LEVELS[at.min(LEVELS.len() - 1)]
     };
     means.into_iter().map(level).collect()
-}
-
-/// `40s`, `12m`, `3h`, `2d`, as kubectl writes them.
-pub(super) fn age(now: Timestamp, since: Timestamp) -> String {
-    let seconds = now.duration_since(since).as_secs().max(0);
-    match seconds {
-        0..120 => format!("{seconds}s"),
-        120..7_200 => format!("{}m", seconds / 60),
-        7_200..172_800 => format!("{}h", seconds / 3_600),
-        _ => format!("{}d", seconds / 86_400),
-    }
 }
 
 #[cfg(test)]

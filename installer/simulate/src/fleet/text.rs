@@ -1,12 +1,10 @@
 //! A fleet for people: a table that fits the terminal, and below it what needs attention.
 
-use jiff::Timestamp;
-
 use super::{Fleet, FleetPool, FleetSum, Used};
 use crate::advice::word;
 use crate::amounts::number;
 use crate::layout::Page;
-use crate::words::{columns, counted, grouped, price, some};
+use crate::words::{age, columns, counted, grouped, price, some};
 
 /// How many reasons and nodes are listed.
 const SHOWN: usize = 6;
@@ -186,15 +184,4 @@ fn shortened(name: &str, room: usize) -> String {
         return name.to_owned();
     }
     name.chars().take(room.saturating_sub(1)).chain(['…']).collect()
-}
-
-/// `40s`, `12m`, `3h`, `2d`, as kubectl writes them.
-fn age(now: Timestamp, since: Timestamp) -> String {
-    let seconds = now.duration_since(since).as_secs().max(0);
-    match seconds {
-        0..120 => format!("{seconds}s"),
-        120..7_200 => format!("{}m", seconds / 60),
-        7_200..172_800 => format!("{}h", seconds / 3_600),
-        _ => format!("{}d", seconds / 86_400),
-    }
 }
