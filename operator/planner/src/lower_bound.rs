@@ -15,7 +15,7 @@ use crate::policy::Policy;
 use crate::resources::MicroUsd;
 use crate::snapshot::Snapshot;
 use splits::Splits;
-use zones::Zones;
+use zones::{ItemInZone, Zones};
 
 /// How much work the bound takes at most, in rounds of looking at each shape on each type and in
 /// squares of the number of shapes: many times of what it took on anything that was tried.
@@ -167,8 +167,11 @@ fn relaxation(problem: &Problem<'_>) -> Relaxation {
         // In the order of the zones.
         let parts = holding.chunk_by(|&a, &b| sold_in[a] == sold_in[b]);
         let parts: Vec<&[usize]> = parts.collect();
-        let places: Vec<(usize, usize)> =
-            parts.iter().zip(first..).map(|(part, item)| (sold_in[part[0]], item)).collect();
+        let places: Vec<ItemInZone> = parts
+            .iter()
+            .zip(first..)
+            .map(|(part, item)| ItemInZone { zone: sold_in[part[0]], item })
+            .collect();
         match zones.deal(problem, demand, &places) {
             Some(deal) => {
                 deals.push(deal);

@@ -20,8 +20,14 @@ use crate::snapshot::{
     Catalog, CatalogId, InstanceType, NodePool, Offering, PriceChange, Snapshot,
 };
 
-/// Index of a NodePool and of one of its catalog's types.
-type Kind = (usize, usize);
+/// An instance type as one NodePool launches it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct PoolType {
+    /// Index of [`Snapshot::node_pools`].
+    pool: usize,
+    /// Index of [`Catalog::instance_types`] of the NodePool's catalog.
+    instance_type: usize,
+}
 
 /// A snapshot with its overlays applied, and the prices and capacities that they changed.
 #[derive(Debug)]
@@ -86,7 +92,8 @@ pub(crate) fn apply(snapshot: &Snapshot) -> Overlaid<'_> {
         }
         let mut catalog = Catalog::clone(&snapshot.catalogs[id.0 as usize]);
         for (number, kind) in catalog.instance_types.iter_mut().enumerate() {
-            let (of_price, of_amount) = changes.apply((index, number), kind);
+            let (of_price, of_amount) =
+                changes.apply(PoolType { pool: index, instance_type: number }, kind);
             let name = || (pool.name.clone(), kind.name.clone());
             if of_price {
                 priced.insert(name());
@@ -131,9 +138,9 @@ fn reprice(snapshot: &mut Snapshot, pool: &NodePool, before: &Catalog, after: &C
 #[derive(Debug, Default)]
 struct Changes<'s> {
     /// By type and index of the offering.
-    prices: BTreeMap<(Kind, usize), (PriceChange, i32, &'s str)>,
+    prices: BTreeMap<(PoolType, usize), (PriceChange, i32, &'s str)>,
     /// By type and resource.
-    amounts: BTreeMap<(Kind, &'s str), (i64, i32, &'s str)>,
+    amounts: BTreeMap<(PoolType, &'s str), (i64, i32, &'s str)>,
     conflicts: Vec<(String, String)>,
 }
 
@@ -183,7 +190,7 @@ impl<'s> Changes<'s> {
             let Some(catalog) = pool.catalog else { continue };
             let catalog = &snapshot.catalogs[catalog.0 as usize];
             for (number, kind) in catalog.instance_types.iter().enumerate() {
-                let at = (index, number);
+                let at = PoolType { pool: index, instance_type: number };
                 let have = of_kind(pool, kind, &mut symbols);
                 let overlays = snapshot.overlays.iter().zip(&wanted).zip(&mut asked);
                 for ((overlay, wanted), asked) in overlays {
@@ -208,14 +215,15 @@ impl<'s> Changes<'s> {
     }
 
     fn touches(&self, pool: usize) -> bool {
-        let (first, last) = ((pool, 0), (pool + 1, 0));
+        let first_of = |pool| PoolType { pool, instance_type: 0 };
+        let (first, last) = (first_of(pool), first_of(pool + 1));
         self.prices.range((first, 0)..(last, 0)).next().is_some()
             || self.amounts.range((first, "")..(last, "")).next().is_some()
     }
 
     /// Changes a type of a pool; returns whether a price and whether an amount changed.
-    fn apply(&self, at: Kind, kind: &mut InstanceType) -> (bool, bool) {
-        let next = (at.0, at.1 + 1);
+    fn apply(&self, at: PoolType, kind: &mut InstanceType) -> (bool, bool) {
+        let next = PoolType { instance_type: at.instance_type + 1, ..at };
         let (mut priced, mut resized) = (false, false);
         for (&(_, offer), (change, ..)) in self.prices.range((at, 0)..(next, 0)) {
             let offering = &mut kind.offerings[offer];
@@ -236,9 +244,9 @@ impl<'s> Changes<'s> {
 /// The type and offerings that an overlay applies to.
 #[derive(Debug, Default)]
 struct Asked {
-    kinds: Vec<Kind>,
+    kinds: Vec<PoolType>,
     /// By type and index of the offering; empty if the overlay does not change prices.
-    offerings: Vec<(Kind, usize)>,
+    offerings: Vec<(PoolType, usize)>,
 }
 
 /// The labels of a type of a pool, as requirements.

@@ -126,14 +126,23 @@ impl Stock<'_, '_> {
     }
 }
 
+/// A request of one of the claims of a search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct RequestId {
+    /// Index of the claims.
+    claim: usize,
+    /// Index of the claim's requests.
+    request: usize,
+}
+
 /// A search. `narrow` answers which spec a machine to come has once it has to reach a device, or
 /// must not.
 pub(super) struct Search<'s, 'a, 'n> {
     stock: Stock<'s, 'a>,
     items: &'s [Item<'s>],
     claim_specs: &'s [&'a ClaimSpec],
-    /// Claim and request.
-    requests: Vec<(usize, usize)>,
+    /// In the order in which they are served.
+    requests: Vec<RequestId>,
     narrow: Narrow<'n>,
     path: Usage,
     picks: Vec<Pick>,
@@ -153,7 +162,9 @@ impl<'s, 'a, 'n> Search<'s, 'a, 'n> {
     ) -> Self {
         let requests = claim_specs.iter().enumerate();
         let requests = requests
-            .flat_map(|(claim, spec)| (0..spec.requests.len()).map(move |at| (claim, at)))
+            .flat_map(|(claim, spec)| {
+                (0..spec.requests.len()).map(move |request| RequestId { claim, request })
+            })
             .collect();
         Self {
             stock,
@@ -184,7 +195,7 @@ impl<'s, 'a, 'n> Search<'s, 'a, 'n> {
 
     /// Serves the requests from one on.
     fn request(&mut self, at: usize, site: Site) -> Option<Site> {
-        let Some(&(claim, request)) = self.requests.get(at) else { return Some(site) };
+        let Some(&RequestId { claim, request }) = self.requests.get(at) else { return Some(site) };
         let claim_specs = self.claim_specs;
         self.deadlock = self.deadlock.max(Deadlock { at, ..Deadlock::default() });
         for (alternative, ask) in
@@ -213,7 +224,7 @@ impl<'s, 'a, 'n> Search<'s, 'a, 'n> {
         if left == 0 {
             return self.request(at + 1, site);
         }
-        let (claim, _) = self.requests[at];
+        let claim = self.requests[at].claim;
         if self.n_of_claim[claim] + left > MOST {
             return None;
         }
@@ -256,7 +267,7 @@ impl<'s, 'a, 'n> Search<'s, 'a, 'n> {
         if self.stock.broken {
             return None;
         }
-        let (claim, request) = self.requests[at];
+        let RequestId { claim, request } = self.requests[at];
         let matches = |item: &Item<'_>| ask.kinds.binary_search(&item.kind).is_ok();
         let next = (from..self.items.len()).find(|&position| matches(&self.items[position]));
         let Some(position) = next else {
@@ -318,7 +329,7 @@ impl<'s, 'a, 'n> Search<'s, 'a, 'n> {
                 return None;
             }
         }
-        let (claim, request) = self.requests[at];
+        let RequestId { claim, request } = self.requests[at];
         let constrained = self.constrained(claim, request, alternative);
         let compared: Result<Vec<_>, usize> = constrained
             .map(|constraint| Ok((constraint, self.compare(claim, constraint, item)?)))
@@ -385,7 +396,8 @@ impl<'s, 'a, 'n> Search<'s, 'a, 'n> {
 
     /// Notes that a constraint refused a device, if the search has come no further elsewhere.
     fn refuse(&mut self, at: usize, constraint: usize) {
-        let of_request = |pick: &&Pick| (pick.claim, pick.request) == self.requests[at];
+        let RequestId { claim, request } = self.requests[at];
+        let of_request = |pick: &&Pick| (pick.claim, pick.request) == (claim, request);
         let found = self.picks.iter().rev().take_while(of_request).count();
         if at == self.deadlock.at && found >= self.deadlock.found {
             self.deadlock.refused_by.get_or_insert(constraint);

@@ -28,6 +28,15 @@ pub(super) struct Zones {
     spread: BTreeMap<usize, Evenly>,
 }
 
+/// The part of a demand's pods that are in zones that are alike.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ItemInZone {
+    /// Index of the zones that are alike.
+    pub(super) zone: usize,
+    /// Index of the relaxation's items.
+    pub(super) item: usize,
+}
+
 impl Zones {
     pub(super) fn new(problem: &Problem<'_>, specs: &mut MachineSpecs, demands: &[Demand]) -> Self {
         Self::different(problem, specs, demands)
@@ -112,7 +121,7 @@ impl Zones {
         &self,
         problem: &Problem<'_>,
         demand: &Demand,
-        items: &[(usize, usize)],
+        items: &[ItemInZone],
     ) -> Option<Deal> {
         let key = self.key?;
         let evenly = self.spread.get(&demand.shape)?;
@@ -125,9 +134,9 @@ impl Zones {
             .collect();
         let of = |&(value, _): &(Value, u32)| {
             let alike = self.alike.iter().position(|zones| zones.contains(&value));
-            let item = items.iter().find(|&&(zone, _)| Some(zone) == alike);
+            let item = items.iter().find(|it| Some(it.zone) == alike);
             match item {
-                Some(&(_, item)) => Zone::Item(item),
+                Some(it) => Zone::Item(it.item),
                 None if with_machines.contains(&value) => Zone::Free,
                 None => Zone::Closed,
             }

@@ -38,13 +38,21 @@ const BITS: usize = usize::BITS as usize;
 pub(super) struct Conditions {
     /// The classes of pods whose affinity or tolerations are honoured, ascending.
     classes: Vec<ClassId>,
-    /// What they require: the first term of each class, in that order, then further ones as the
-    /// index of the class and that of the term.
-    terms: Vec<(usize, usize)>,
+    /// What they require: the first term of each class, in that order, then further ones.
+    terms: Vec<RequiredTerm>,
     columns: Vec<(Key, Column)>,
     /// How many of them, in front, are about labels that machines have.
     on_machines: usize,
     questions: Vec<Question>,
+}
+
+/// A required term of a class of pods.
+#[derive(Clone, Copy, Debug)]
+struct RequiredTerm {
+    /// Index of [`Conditions::classes`].
+    class: usize,
+    /// Index of the class's required terms.
+    term: usize,
 }
 
 /// What terms want of one label.
@@ -90,13 +98,14 @@ impl Conditions {
         let mut classes: Vec<ClassId> = families().filter_map(|it| it.about.class()).collect();
         classes.sort_unstable();
         classes.dedup();
-        let first = (0..classes.len()).map(|at| (at, 0));
+        let first = (0..classes.len()).map(|class| RequiredTerm { class, term: 0 });
         let further = classes.iter().enumerate().flat_map(|(at, &class)| {
-            (1..tables.classes[class].required.len()).map(move |term| (at, term))
+            (1..tables.classes[class].required.len())
+                .map(move |term| RequiredTerm { class: at, term })
         });
-        let terms: Vec<(usize, usize)> = first.chain(further).collect();
+        let terms: Vec<RequiredTerm> = first.chain(further).collect();
         let mut columns: FxHashMap<Key, FxHashMap<&ValueSet, IdSet>> = FxHashMap::default();
-        for (id, &(class, term)) in terms.iter().enumerate() {
+        for (id, &RequiredTerm { class, term }) in terms.iter().enumerate() {
             for (key, set) in tables.classes[classes[class]].required[term].iter() {
                 columns.entry(key).or_default().entry(set).or_default().insert(id);
             }
@@ -169,7 +178,7 @@ impl Conditions {
         let n = self.classes.len();
         let words = met.as_slice()[..n.div_ceil(BITS)].iter().copied();
         let mut classes = FixedBitSet::with_capacity_and_blocks(n, words);
-        for (term, &(class, _)) in self.terms.iter().enumerate().skip(n) {
+        for (term, &RequiredTerm { class, .. }) in self.terms.iter().enumerate().skip(n) {
             if met[term] {
                 classes.insert(class);
             }
@@ -217,7 +226,7 @@ fn by_type(
     let n = conditions.terms.len();
     let mut indifferent = FixedBitSet::with_capacity(n);
     let mut types: Vec<(usize, IdSet)> = Vec::new();
-    for (id, &(class, term)) in conditions.terms.iter().enumerate() {
+    for (id, &RequiredTerm { class, term }) in conditions.terms.iter().enumerate() {
         let class = conditions.classes[class];
         let required = &tables.classes[class].required[term];
         if required.iter().all(|(key, _)| !table.keys.contains(&key)) {
