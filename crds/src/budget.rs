@@ -80,11 +80,6 @@ enum Limit {
 }
 
 impl Budget {
-    /// Whether the budget limits disruptions for the reason.
-    pub fn covers(&self, reason: DisruptionReason) -> bool {
-        self.reasons.as_ref().is_none_or(|reasons| reasons.contains(&reason))
-    }
-
     /// Whether the budget is active.
     pub fn is_active(&self, now: Timestamp) -> Result<bool, BudgetError> {
         Ok(self.windows()?.is_none_or(|(schedule, length)| schedule.is_open(length, now)))
@@ -128,25 +123,6 @@ impl Budget {
         };
         limit.map_err(|_| BudgetError::Nodes { nodes: self.nodes.clone() })
     }
-}
-
-/// How many of a pool's `n_nodes` nodes may be disrupted at once for the reason: the least of all
-/// active budgets that cover it, none if no budget limits it. A budget that cannot be evaluated
-/// fails the whole, whatever it covers: then nothing may be disrupted.
-pub fn allowed_disruptions(
-    budgets: &[Budget],
-    reason: DisruptionReason,
-    n_nodes: u32,
-    now: Timestamp,
-) -> Result<Option<u32>, BudgetError> {
-    let mut least = None;
-    for budget in budgets {
-        let allowed = budget.allowed(n_nodes, now)?;
-        if let Some(allowed) = allowed.filter(|_| budget.covers(reason)) {
-            least = Some(least.map_or(allowed, |least: u32| least.min(allowed)));
-        }
-    }
-    Ok(least)
 }
 
 impl Default for Budget {

@@ -11,23 +11,23 @@
 //! the default that the API server would fill in. Writers patch, so that fields of newer versions
 //! survive.
 
-pub mod budget;
+mod budget;
 pub mod capacitybuffer;
 pub mod conditions;
 pub mod cron;
 pub mod duration;
 pub mod ec2nodeclass;
 pub mod hash;
-pub mod kwoknodeclass;
+mod kwoknodeclass;
 pub mod labels;
 pub mod manifests;
 pub mod nodeclaim;
-pub mod nodeoverlay;
+mod nodeoverlay;
 pub mod nodepool;
 pub mod quantity;
-pub mod requirement;
+mod requirement;
 pub mod selector;
-pub mod taint;
+mod taint;
 mod text_enum;
 pub mod timestamp;
 pub mod validation;

@@ -9,11 +9,11 @@ use rustc_hash::FxBuildHasher;
 
 /// Id of a label key, dense from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key(pub(crate) u32);
+pub(crate) struct Key(pub(crate) u32);
 
 /// Id of a label value, dense from 0; all keys share the ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Value(pub(crate) u32);
+pub(crate) struct Value(pub(crate) u32);
 
 impl Key {
     pub(crate) fn index(self) -> usize {
@@ -23,7 +23,7 @@ impl Key {
 
 /// The label keys and values of one plan.
 #[derive(Clone, Debug, Default)]
-pub struct Symbols {
+pub(crate) struct Symbols {
     keys: IndexSet<String, FxBuildHasher>,
     values: IndexSet<String, FxBuildHasher>,
     integers: Vec<Option<i64>>,
@@ -31,12 +31,12 @@ pub struct Symbols {
 
 impl Symbols {
     /// The id of a key, given on first use.
-    pub fn key(&mut self, name: &str) -> Key {
+    pub(crate) fn key(&mut self, name: &str) -> Key {
         Key(intern(&mut self.keys, name))
     }
 
     /// The id of a value, given on first use.
-    pub fn value(&mut self, name: &str) -> Value {
+    pub(crate) fn value(&mut self, name: &str) -> Value {
         let id = intern(&mut self.values, name);
         if id as usize == self.integers.len() {
             self.integers.push(name.parse().ok());
@@ -45,28 +45,28 @@ impl Symbols {
     }
 
     /// The id of a key, if it was used.
-    pub fn find_key(&self, name: &str) -> Option<Key> {
+    pub(crate) fn find_key(&self, name: &str) -> Option<Key> {
         self.keys.get_index_of(name).map(|index| Key(narrow(index)))
     }
 
     /// The id of a value, if it was used.
     #[cfg(test)]
-    pub fn find_value(&self, name: &str) -> Option<Value> {
+    pub(crate) fn find_value(&self, name: &str) -> Option<Value> {
         self.values.get_index_of(name).map(|index| Value(narrow(index)))
     }
 
     /// A key's name.
-    pub fn key_name(&self, key: Key) -> &str {
+    pub(crate) fn key_name(&self, key: Key) -> &str {
         &self.keys[key.index()]
     }
 
     /// A value's name.
-    pub fn value_name(&self, value: Value) -> &str {
+    pub(crate) fn value_name(&self, value: Value) -> &str {
         &self.values[value.0 as usize]
     }
 
     /// A value as an integer, if it is one.
-    pub fn integer(&self, value: Value) -> Option<i64> {
+    pub(crate) fn integer(&self, value: Value) -> Option<i64> {
         self.integers[value.0 as usize]
     }
 

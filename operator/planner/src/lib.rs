@@ -14,7 +14,7 @@ mod devices;
 mod disruption;
 mod dual;
 mod id_set;
-pub mod intern;
+mod intern;
 mod label;
 mod launch;
 mod limits;
@@ -26,7 +26,7 @@ pub mod plan;
 pub mod policy;
 mod provision;
 pub mod repair;
-pub mod requirements;
+mod requirements;
 mod reservations;
 pub mod resources;
 mod room_index;
@@ -38,7 +38,7 @@ pub mod testing;
 #[cfg(test)]
 mod tests;
 mod topology;
-pub mod validate;
+mod validate;
 mod zones;
 
 pub use cancel::Cancel;

@@ -15,7 +15,7 @@ use crate::snapshot::{Operator, Requirement};
 /// The admitted values of one label: those listed, or (complement) all but those listed, within
 /// inclusive integer bounds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ValueSet {
+pub(crate) struct ValueSet {
     complement: bool,
     /// Sorted, unique.
     values: SmallVec<[Value; 2]>,
@@ -30,7 +30,7 @@ pub struct ValueSet {
 
 impl ValueSet {
     /// The label has to be absent.
-    pub fn does_not_exist() -> Self {
+    pub(crate) fn does_not_exist() -> Self {
         Self {
             complement: false,
             values: SmallVec::new(),
@@ -42,12 +42,12 @@ impl ValueSet {
     }
 
     /// Any value; the label has to exist.
-    pub fn exists() -> Self {
+    pub(crate) fn exists() -> Self {
         Self { complement: true, present: true, ..Self::does_not_exist() }
     }
 
     /// One of the values.
-    pub fn one_of(values: impl IntoIterator<Item = Value>) -> Self {
+    pub(crate) fn one_of(values: impl IntoIterator<Item = Value>) -> Self {
         let mut set = Self { present: true, ..Self::does_not_exist() };
         set.values = values.into_iter().collect();
         set.values.sort_unstable();
@@ -57,7 +57,7 @@ impl ValueSet {
 
     /// The complement, absence of the label included. `None` if that is no such set: with bounds,
     /// with `minValues`, and for a label that has to exist without having some values.
-    pub fn complement(&self) -> Option<Self> {
+    pub(crate) fn complement(&self) -> Option<Self> {
         let is_bounded = self.gte.is_some() || self.lte.is_some() || self.min_values.is_some();
         let exists_but = self.present && self.complement && !self.values.is_empty();
         (!is_bounded && !exists_but).then(|| Self {
@@ -70,7 +70,7 @@ impl ValueSet {
 
     /// The complement among labels that exist: the other side of a single bound, otherwise
     /// [`Self::complement`].
-    pub fn outside(&self) -> Option<Self> {
+    pub(crate) fn outside(&self) -> Option<Self> {
         match (self.gte, self.lte) {
             (None, None) => self.complement(),
             _ if !self.complement || !self.values.is_empty() || self.min_values.is_some() => None,
@@ -82,7 +82,7 @@ impl ValueSet {
 
     /// Parses the API form. A value of a comparison that is no integer counts as 0; the API server
     /// rejects it.
-    pub fn new(requirement: &Requirement, symbols: &mut Symbols) -> Self {
+    pub(crate) fn new(requirement: &Requirement, symbols: &mut Symbols) -> Self {
         let bound =
             || requirement.values.first().and_then(|value| value.parse::<i64>().ok()).unwrap_or(0);
         let mut listed =
@@ -106,7 +106,7 @@ impl ValueSet {
 
     /// The equivalent operator: `In`, `NotIn`, `Exists` or `DoesNotExist`; bounded sets count as
     /// `Exists`.
-    pub fn operator(&self) -> Operator {
+    pub(crate) fn operator(&self) -> Operator {
         match (self.complement, self.values.is_empty()) {
             (true, true) => Operator::Exists,
             (true, false) => Operator::NotIn,
@@ -116,30 +116,30 @@ impl ValueSet {
     }
 
     /// Whether it admits a value.
-    pub fn has(&self, value: Value, symbols: &Symbols) -> bool {
+    pub(crate) fn has(&self, value: Value, symbols: &Symbols) -> bool {
         self.values.binary_search(&value).is_ok() != self.complement && self.within(value, symbols)
     }
 
     /// The values of an `In`.
-    pub fn listed(&self) -> Option<&[Value]> {
+    pub(crate) fn listed(&self) -> Option<&[Value]> {
         (!self.complement).then_some(&*self.values)
     }
 
     /// `minValues`.
-    pub fn min_values(&self) -> Option<u32> {
+    pub(crate) fn min_values(&self) -> Option<u32> {
         self.min_values
     }
 
     /// The same set with other `minValues`.
     #[must_use]
-    pub fn with_min_values(mut self, min_values: Option<u32>) -> Self {
+    pub(crate) fn with_min_values(mut self, min_values: Option<u32>) -> Self {
         self.min_values = min_values;
         self
     }
 
     /// The intersection.
     #[must_use]
-    pub fn intersection(&self, other: &Self, symbols: &Symbols) -> Self {
+    pub(crate) fn intersection(&self, other: &Self, symbols: &Symbols) -> Self {
         let min_values = self.min_values.max(other.min_values);
         let present = self.present || other.present;
         let (gte, lte) = (self.gte.max(other.gte), tighter(self.lte, other.lte));
@@ -165,7 +165,7 @@ impl ValueSet {
     }
 
     /// Whether the intersection admits a value, without computing it.
-    pub fn intersects(&self, other: &Self, symbols: &Symbols) -> bool {
+    pub(crate) fn intersects(&self, other: &Self, symbols: &Symbols) -> bool {
         if crosses(self.gte.max(other.gte), tighter(self.lte, other.lte)) {
             return false;
         }
@@ -181,7 +181,7 @@ impl ValueSet {
     }
 
     /// Whether everything that `self` admits is admitted by `other`.
-    pub fn is_subset(&self, other: &Self, symbols: &Symbols) -> bool {
+    pub(crate) fn is_subset(&self, other: &Self, symbols: &Symbols) -> bool {
         match (self.complement, other.complement) {
             (false, _) if self.values.is_empty() => other.admits_absence(),
             (false, _) => self.values.iter().all(|&value| other.has(value, symbols)),
@@ -196,7 +196,7 @@ impl ValueSet {
     }
 
     /// Whether the intersection with another set would be this one.
-    pub fn entails(&self, other: &Self, symbols: &Symbols) -> bool {
+    pub(crate) fn entails(&self, other: &Self, symbols: &Symbols) -> bool {
         let (gte, lte) = (self.gte.max(other.gte), tighter(self.lte, other.lte));
         if other.present && !self.present || other.min_values > self.min_values || crosses(gte, lte)
         {
@@ -211,17 +211,17 @@ impl ValueSet {
     }
 
     /// Whether a machine without the label meets the set.
-    pub fn admits_absence(&self) -> bool {
+    pub(crate) fn admits_absence(&self) -> bool {
         !self.present && matches!(self.operator(), Operator::NotIn | Operator::DoesNotExist)
     }
 
     /// Whether nothing can meet it: the label has to exist, and no value is left.
-    pub fn is_contradiction(&self) -> bool {
+    pub(crate) fn is_contradiction(&self) -> bool {
         self.present && self.operator() == Operator::DoesNotExist
     }
 
     /// An admitted integer, if there is one: an invented value for an open label.
-    pub fn any_integer(&self, symbols: &Symbols) -> i64 {
+    pub(crate) fn any_integer(&self, symbols: &Symbols) -> i64 {
         let lowest = self.gte.unwrap_or(0);
         let highest = self.lte.unwrap_or(i64::MAX).max(lowest);
         let mut candidate = lowest;
@@ -234,7 +234,7 @@ impl ValueSet {
 
     /// The API form: two requirements if both bounds are set. The excluded values of a bounded set
     /// are lost, as in Karpenter.
-    pub fn to_api(&self, key: Key, symbols: &Symbols) -> Vec<Requirement> {
+    pub(crate) fn to_api(&self, key: Key, symbols: &Symbols) -> Vec<Requirement> {
         let make = |operator, values| Requirement {
             key: symbols.key_name(key).to_owned(),
             operator,
@@ -250,7 +250,7 @@ impl ValueSet {
     }
 
     /// For messages: `In [a b]`, with at most five values.
-    pub fn describe(&self, symbols: &Symbols) -> String {
+    pub(crate) fn describe(&self, symbols: &Symbols) -> String {
         let mut text = format!("{:?}", self.operator());
         let names = self.names(symbols);
         if !names.is_empty() {
@@ -272,7 +272,7 @@ impl ValueSet {
     }
 
     /// The listed values by name, sorted.
-    pub fn names(&self, symbols: &Symbols) -> Vec<String> {
+    pub(crate) fn names(&self, symbols: &Symbols) -> Vec<String> {
         let mut names: Vec<_> =
             self.values.iter().map(|&value| symbols.value_name(value).to_owned()).collect();
         names.sort_unstable();
@@ -306,14 +306,14 @@ fn crosses(gte: Option<i64>, lte: Option<i64>) -> bool {
 
 /// A conjunction of sets by key. An absent key admits everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Requirements {
+pub(crate) struct Requirements {
     /// Sorted by key.
     entries: SmallVec<[(Key, ValueSet); 4]>,
 }
 
 impl Requirements {
     /// From the API form. Keys that occur more than once are intersected.
-    pub fn new<'a>(
+    pub(crate) fn new<'a>(
         requirements: impl IntoIterator<Item = &'a Requirement>,
         symbols: &mut Symbols,
     ) -> Self {
@@ -327,7 +327,7 @@ impl Requirements {
     }
 
     /// From labels: each has to have exactly its value.
-    pub fn from_labels<'a>(
+    pub(crate) fn from_labels<'a>(
         labels: impl IntoIterator<Item = (&'a String, &'a String)>,
         symbols: &mut Symbols,
     ) -> Self {
@@ -340,7 +340,7 @@ impl Requirements {
     }
 
     /// Narrows one key.
-    pub fn add(&mut self, key: Key, values: ValueSet, symbols: &Symbols) {
+    pub(crate) fn add(&mut self, key: Key, values: ValueSet, symbols: &Symbols) {
         match self.position(key) {
             Ok(at) => self.entries[at].1 = self.entries[at].1.intersection(&values, symbols),
             Err(at) => self.entries.insert(at, (key, values)),
@@ -348,7 +348,7 @@ impl Requirements {
     }
 
     /// Replaces the set of a key.
-    pub fn replace(&mut self, key: Key, values: ValueSet) {
+    pub(crate) fn replace(&mut self, key: Key, values: ValueSet) {
         match self.position(key) {
             Ok(at) => self.entries[at].1 = values,
             Err(at) => self.entries.insert(at, (key, values)),
@@ -356,30 +356,30 @@ impl Requirements {
     }
 
     /// Narrows by all of `other`.
-    pub fn extend(&mut self, other: &Self, symbols: &Symbols) {
+    pub(crate) fn extend(&mut self, other: &Self, symbols: &Symbols) {
         for (key, values) in &other.entries {
             self.add(*key, values.clone(), symbols);
         }
     }
 
     /// The set of a key, if it is constrained.
-    pub fn get(&self, key: Key) -> Option<&ValueSet> {
+    pub(crate) fn get(&self, key: Key) -> Option<&ValueSet> {
         self.position(key).ok().map(|at| &self.entries[at].1)
     }
 
     /// The constrained keys with their sets, by id.
-    pub fn iter(&self) -> impl Iterator<Item = (Key, &ValueSet)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &ValueSet)> {
         self.entries.iter().map(|(key, values)| (*key, values))
     }
 
     /// The requirements on some keys.
     #[must_use]
-    pub fn only(&self, keep: impl Fn(Key) -> bool) -> Self {
+    pub(crate) fn only(&self, keep: impl Fn(Key) -> bool) -> Self {
         Self { entries: self.entries.iter().filter(|(key, _)| keep(*key)).cloned().collect() }
     }
 
     /// Whether nothing is constrained.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
@@ -389,7 +389,7 @@ impl Requirements {
     }
 
     /// Whether some key has `minValues`.
-    pub fn has_min_values(&self) -> bool {
+    pub(crate) fn has_min_values(&self) -> bool {
         self.entries.iter().any(|(_, values)| values.min_values.is_some())
     }
 
@@ -398,7 +398,7 @@ impl Requirements {
     /// A key that this side does not define is an error unless the pod can do without it, or
     /// `undefined_is_fine` says that a machine to come will define it (well-known labels). The
     /// error is the key.
-    pub fn compatible(
+    pub(crate) fn compatible(
         &self,
         incoming: &Self,
         undefined_is_fine: impl Fn(Key) -> bool,
@@ -417,7 +417,7 @@ impl Requirements {
     }
 
     /// Whether the sets of all common keys intersect; the error is the first key whose sets do not.
-    pub fn intersects(&self, other: &Self, symbols: &Symbols) -> Result<(), Key> {
+    pub(crate) fn intersects(&self, other: &Self, symbols: &Symbols) -> Result<(), Key> {
         let (mut mine, mut theirs) =
             (self.entries.iter().peekable(), other.entries.iter().peekable());
         while let (Some((key, have)), Some((other_key, wanted))) = (mine.peek(), theirs.peek()) {
@@ -434,14 +434,6 @@ impl Requirements {
             }
         }
         Ok(())
-    }
-
-    /// Its API form, sorted by key.
-    pub fn to_api(&self, symbols: &Symbols) -> Vec<Requirement> {
-        let mut list: Vec<_> =
-            self.entries.iter().flat_map(|(key, values)| values.to_api(*key, symbols)).collect();
-        list.sort_by(|a, b| a.key.cmp(&b.key));
-        list
     }
 
     fn position(&self, key: Key) -> Result<usize, usize> {

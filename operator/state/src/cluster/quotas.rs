@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ScopedResourceSelectorRequirement;
-use tenon_crds::requirement::Operator;
+use tenon_crds::Operator;
 use tenon_planner::resources::Resources;
 use tenon_planner::snapshot::PodShape;
 
