@@ -7,7 +7,7 @@ use std::time::Duration;
 use tenon_bed::bed::Bed;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 /// How long the screen may take to show what is waited for.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -76,8 +76,10 @@ async fn screen_of(mut command: Command, turns: &[(&str, &str)]) -> String {
     let mut part = [0; 4096];
     let mut seen = 0;
     let mut turns = turns.iter().peekable();
+    // A screen may be redrawn for ever without what is waited for.
+    let mut due = Instant::now() + PATIENCE;
     loop {
-        let read = timeout(PATIENCE, output.read(&mut part)).await;
+        let read = timeout_at(due, output.read(&mut part)).await;
         let shown = || String::from_utf8_lossy(&screen).into_owned();
         let read = read.unwrap_or_else(|_| panic!("{:?} never comes: {}", turns.peek(), shown()));
         let n = read.expect("the screen can be read");
@@ -88,6 +90,7 @@ async fn screen_of(mut command: Command, turns: &[(&str, &str)]) -> String {
         let text = String::from_utf8_lossy(&screen[seen..]).into_owned();
         if let Some((_, typed)) = turns.next_if(|(shown, _)| text.contains(shown)) {
             seen = screen.len();
+            due = Instant::now() + PATIENCE;
             keyboard.write_all(typed.as_bytes()).await.expect("it reads");
         }
     }

@@ -46,7 +46,7 @@ async fn screens_fit_every_terminal(bed: &Bed) {
     assert!(!piped.contains('\u{1b}'), "{piped}");
 
     // It is redrawn in place where that is possible, and ends at Ctrl-C.
-    let shown = [("nodeclaims", "\u{3}")];
+    let shown = [("NODEPOOL", "\u{3}")];
     let moving = no_colours(80, "xterm-256color").converse(bed, "status --watch", &shown).await;
     assert!(moving.contains("exit code 130") && moving.contains("\u{1b}["), "{moving:?}");
     assert!(!moving.contains("completed steps"), "{moving:?}");
