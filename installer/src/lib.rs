@@ -56,14 +56,15 @@ pub async fn run(cli: Cli) -> ExitCode {
     }
     match result {
         Ok(code) => ExitCode::from(code),
+        // No question was open, and nothing is left to resume.
+        Err(error @ ExpectedError::Interrupted) if runs_until_interrupted(&cli.command) => {
+            ExitCode::from(error.exit_code())
+        }
         Err(error) => {
             if matches!(error, ExpectedError::Interrupted) {
                 prompt::give_back_terminal();
             }
-            if !matches!(error, ExpectedError::Interrupted) || !runs_until_interrupted(&cli.command)
-            {
-                printer.error(&error.report());
-            }
+            printer.error(&error.report());
             ExitCode::from(error.exit_code())
         }
     }
