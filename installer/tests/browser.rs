@@ -140,7 +140,7 @@ async fn decisions_lead_to_what_they_are_about() {
     browser.until("document.querySelectorAll('.decision').length === 3").await;
     let shown = browser.text("#decisions").await;
     for expected in [
-        "consolidation: replace node ip-10-0-0-1.ec2.internal of NodePool default by a new one",
+        "consolidation: replace node ip-10-0-0-1.ec2.internal of NodePool default with a new one",
         "−$0.1000/h",
         "Why: its 4 pods fit on other nodes and a cheaper one",
         "Instead: delete it without a replacement",
