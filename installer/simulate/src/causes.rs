@@ -6,7 +6,7 @@ mod limits;
 mod readiness;
 mod rules;
 
-pub(super) use self::labels::{more_capacity, relax_requirements};
+pub(super) use self::labels::{more_capacity, no_type};
 use serde::Serialize;
 use tenon_planner::Snapshot;
 use tenon_planner::plan::Exclusion;
@@ -47,11 +47,11 @@ pub(super) struct Verdict {
 }
 
 /// What one reason comes to.
-struct Finding {
-    cause: Cause,
+pub(super) struct Finding {
+    pub(super) cause: Cause,
     text: String,
     because: String,
-    advice: Vec<Advice>,
+    pub(super) advice: Vec<Advice>,
 }
 
 /// For each reason what it comes to; what is closest to a node comes first.

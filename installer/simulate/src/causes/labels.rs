@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use tenon_crds::labels::{CAPACITY_TYPE, ON_DEMAND, SPOT, ZONE};
+use tenon_planner::Snapshot;
 use tenon_planner::plan::Exclusion;
 use tenon_planner::snapshot::{NodePool, Operator, PodShape, Requirement};
 
@@ -202,9 +203,9 @@ pub(super) fn own_requirements(pool: &NodePool, why: &Exclusion) -> Finding {
 
 /// A NodePool that can't launch any type, for this reason: its requirements exclude all of them, or
 /// none is available.
-pub(super) fn no_type(about: &About<'_>, pool: &NodePool, reason: &str) -> Finding {
+pub(crate) fn no_type(snapshot: &Snapshot, pool: &NodePool, reason: &str) -> Finding {
     let own = own_requirements_of(pool);
-    let known = catalog(about.snapshot, pool);
+    let known = catalog(snapshot, pool);
     if !known.is_some_and(|known| known.instance_types.iter().any(|kind| has(kind, &own))) {
         return contradiction(pool, reason);
     }
@@ -218,19 +219,14 @@ pub(super) fn no_type(about: &About<'_>, pool: &NodePool, reason: &str) -> Findi
 
 /// The NodePool's requirements exclude each other, as a reason says, or all instance types.
 fn contradiction(pool: &NodePool, reason: &str) -> Finding {
+    let text =
+        format!("Relax the requirements of NodePool {}, which no instance type meets:", pool.name);
     Finding {
         cause: Cause::NodePoolRequirements,
         text: crate::observed::line(reason),
         because: "the requirements of the NodePools leave no instance type".to_owned(),
-        advice: vec![relax_requirements(pool)],
+        advice: vec![Advice::run(Cause::NodePoolRequirements, text, edit(&pool.name))],
     }
-}
-
-/// What to do about requirements that nothing meets.
-pub(crate) fn relax_requirements(pool: &NodePool) -> Advice {
-    let text =
-        format!("Relax the requirements of NodePool {}, which no instance type meets:", pool.name);
-    Advice::run(Cause::NodePoolRequirements, text, edit(&pool.name))
 }
 
 /// Types match, but none is available.

@@ -10,7 +10,7 @@ use crate::observed;
 /// A NodePool that is skipped, for this reason.
 pub(super) fn not_ready(about: &About<'_>, pool: &NodePool, reason: &str) -> Finding {
     if pool.not_ready.is_none() && pool.catalog.is_some() {
-        return labels::no_type(about, pool, reason);
+        return labels::no_type(about.snapshot, pool, reason);
     }
     let class = &pool.template.node_class;
     let Some(of_pool) = about.observed.class_condition(&pool.name) else {

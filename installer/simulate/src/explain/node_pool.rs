@@ -10,7 +10,7 @@ use tenon_state::resources;
 use super::{Answer, Facts, Known, SCHEMA, removal};
 use crate::advice::{Advice, Cause, word};
 use crate::amounts::pair;
-use crate::causes::relax_requirements;
+use crate::causes::no_type;
 use crate::error::SimulateError;
 use crate::observed::{condition, line};
 use crate::outcome::{Disruption, Launch};
@@ -101,12 +101,13 @@ pub(super) fn node_pool(name: &str, known: Known<'_>) -> Result<Answer, Simulate
         members.iter().filter_map(|node| node.price).map(MicroUsd::as_usd).sum();
     let is_frozen = observed.is_frozen(name);
     let skipped = provision.iter().flat_map(|plan| &plan.report.node_pools);
-    let contradiction = skipped.filter(|it| it.name == name).map(|it| it.reason.as_str()).next();
-    let contradiction = contradiction.filter(|_| pool.not_ready.is_none());
+    // It is ready, and the planner can launch nothing from it all the same.
+    let skipped = skipped.filter(|it| it.name == name).map(|it| it.reason.as_str()).next();
+    let skipped = skipped.filter(|_| pool.not_ready.is_none());
     let summary = match &pool.not_ready {
         _ if is_frozen => "nothing is launched from it: it is paused by `tenon freeze`".to_owned(),
         Some(reason) => format!("nothing is launched from it: {}", not_ready(pool, reason, known)),
-        None if let Some(reason) = contradiction => {
+        None if let Some(reason) = skipped => {
             format!("nothing is launched from it: {}", line(reason))
         }
         None => format!(
@@ -133,8 +134,11 @@ pub(super) fn node_pool(name: &str, known: Known<'_>) -> Result<Answer, Simulate
     }
     details
         .extend(disruptions.iter().map(|disruption| format!("would lose {}", removal(disruption))));
-    let (cause, advice) = match contradiction {
-        Some(_) if !is_frozen => (Cause::NodePoolRequirements, vec![relax_requirements(pool)]),
+    let (cause, advice) = match skipped {
+        Some(reason) if !is_frozen && pool.catalog.is_some() => {
+            let found = no_type(snapshot, pool, reason);
+            (found.cause, found.advice)
+        }
         _ => advice(pool, is_frozen, (&in_words, &disruptions), known),
     };
     Ok(Answer {
@@ -147,7 +151,7 @@ pub(super) fn node_pool(name: &str, known: Known<'_>) -> Result<Answer, Simulate
         advice,
         details,
         facts: Facts::NodePool(Box::new(PoolFacts {
-            not_ready: pool.not_ready.clone().or(contradiction.map(str::to_owned)),
+            not_ready: pool.not_ready.clone().or(skipped.map(str::to_owned)),
             nodes: members.len(),
             price_per_hour,
             limits,
