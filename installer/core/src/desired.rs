@@ -267,7 +267,7 @@ pub struct FargateProfile {
 pub struct AccessEntry {
     /// The nodes' role.
     pub principal_arn: String,
-    /// `EC2_LINUX`.
+    /// `EC2_LINUX`, or `EC2_WINDOWS`, which authorizes nodes of both.
     pub kind: &'static str,
     /// Tags, the mark of the installation among them.
     pub tags: Tags,
@@ -369,12 +369,18 @@ impl Desired {
             }
         };
         let authorization = if fit::by_aws_auth(settings, facts) {
-            NodeAuthorization::AwsAuth(Mapping::of_nodes(&node_role.arn))
+            let mapping = Mapping::of_nodes(&node_role.arn);
+            NodeAuthorization::AwsAuth(if settings.windows_nodes {
+                mapping.including_windows()
+            } else {
+                mapping
+            })
         } else {
+            let kind = if settings.windows_nodes { "EC2_WINDOWS" } else { "EC2_LINUX" };
             NodeAuthorization::AccessEntry(AccessEntry {
                 principal_arn: node_role.arn.clone(),
-                kind: "EC2_LINUX",
-                tags: installation.tags("access-entry", "EC2_LINUX"),
+                kind,
+                tags: installation.tags("access-entry", kind),
             })
         };
         let fargate_role = roles::fargate_role(settings, &scope, &installation);

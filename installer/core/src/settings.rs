@@ -57,6 +57,8 @@ pub struct Settings {
     pub node_extra_policies: Vec<String>,
     /// How nodes are let into the cluster.
     pub authorization: Authorization,
+    /// Nodes may run Windows.
+    pub windows_nodes: bool,
     /// Who makes instance profiles.
     pub instance_profile: ProfileMode,
     /// Make the service-linked role of EC2 Spot when it is needed and missing.
@@ -359,6 +361,7 @@ impl Settings {
             node_role_name: config.nodes.role_name.clone(),
             node_extra_policies: config.nodes.extra_policies.clone(),
             authorization: config.nodes.authorization.unwrap_or_default(),
+            windows_nodes: config.nodes.windows.unwrap_or(false),
             instance_profile: config.nodes.instance_profile.unwrap_or_default(),
             spot_role: config.nodes.spot_role.unwrap_or_default() == Switch::Manage,
             host: config.deploy.host.unwrap_or_default(),

@@ -58,6 +58,9 @@ pub fn overlay(
     config.nodes.authorization = args.aws.node_authorization.or(config.nodes.authorization);
     config.nodes.instance_profile = args.aws.instance_profile.or(config.nodes.instance_profile);
     config.deploy.host = args.aws.host_on.or(config.deploy.host);
+    if args.aws.windows_nodes {
+        config.nodes.windows = Some(true);
+    }
     if args.aws.install_agent {
         config.identity.install_agent = Some(true);
     }

@@ -58,6 +58,9 @@ pub struct AwsArgs {
     /// Mechanism by which the cluster authorizes nodes
     #[arg(long, value_enum, value_name = "HOW", help_heading = "Settings")]
     pub node_authorization: Option<Authorization>,
+    /// Authorize nodes to run Windows, too
+    #[arg(long, help_heading = "Settings")]
+    pub windows_nodes: bool,
     /// Whether the operator (dynamic) or the installer (static) creates instance profiles
     #[arg(long, value_enum, value_name = "MODE", help_heading = "Settings")]
     pub instance_profile: Option<ProfileMode>,

@@ -37,6 +37,12 @@ impl Mapping {
         }
     }
 
+    /// The same for nodes that may run Windows, where kube-proxy has the identity of its node.
+    pub fn including_windows(mut self) -> Self {
+        self.groups.push("eks:kube-proxy-windows".to_owned());
+        self
+    }
+
     fn element(&self) -> Value {
         json!({"groups": self.groups, "rolearn": self.role_arn, "username": self.username})
     }

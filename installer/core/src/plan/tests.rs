@@ -283,6 +283,25 @@ fn a_role_of_somebody_else_is_used_and_not_touched() {
 }
 
 #[test]
+fn nodes_that_may_run_windows_are_authorized_for_kube_proxy() {
+    let linux = desired("");
+    let windows = desired("nodes:\n  windows: true\n");
+    assert_eq!(windows.access_entry().map(|entry| entry.kind), Some("EC2_WINDOWS"));
+    let plan = diff(&windows, &complete(&linux)).expect("nothing is in the way");
+    let entry = plan.steps.iter().find(|step| step.id == "access-entry").expect("a step");
+    let Action::CreateAccessEntry { entry, replace } = &entry.action else { panic!("{entry:?}") };
+    assert!(*replace, "EKS can't change the type of an entry");
+    assert_eq!(entry.kind, "EC2_WINDOWS");
+    let mapped = |extra: &str| {
+        let desired = desired(&format!("nodes:\n  authorization: aws-auth\n{extra}"));
+        desired.aws_auth().map(|mapping| mapping.groups.clone()).unwrap_or_default()
+    };
+    let nodes = ["system:bootstrappers", "system:nodes"];
+    assert_eq!(mapped(""), nodes);
+    assert_eq!(mapped("  windows: true\n"), [nodes[0], nodes[1], "eks:kube-proxy-windows"]);
+}
+
+#[test]
 fn an_unfit_cluster_is_refused_with_every_reason() {
     let mut facts = facts();
     facts.cluster.status = "CREATING".to_owned();

@@ -153,6 +153,10 @@ pub struct Nodes {
     /// Mechanism by which the cluster authorizes nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authorization: Option<Authorization>,
+    /// Whether nodes may run Windows, whose kube-proxy needs the group `eks:kube-proxy-windows`;
+    /// default false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub windows: Option<bool>,
     /// Whether the operator creates instance profiles, or the installer creates one for all nodes;
     /// default `dynamic`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
