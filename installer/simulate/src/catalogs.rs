@@ -9,7 +9,6 @@ use tenon_crds::labels::{self, LabelRules};
 use tenon_crds::{EC2NodeClass, NodePool, Operator};
 use tenon_planner::snapshot::{Catalog, InstanceType, NodeClassRef};
 use tenon_state::catalog::{self, Content};
-use tenon_state::ec2::family::Family as _;
 use tenon_state::ec2::offered::{self, ClassScope};
 use tenon_state::ec2::type_info::TypeInfo;
 use tenon_state::node_class::{EC2, KWOK, NodeClassKind};
@@ -211,7 +210,7 @@ impl Catalogs {
             .map(|subnet| subnet.zone.as_str())
             .chain(listed.iter().flat_map(|kind| kind.offerings.iter().map(|it| it.zone.as_str())));
         let seen_memory = class.map(|class| seen_memory(input, class)).unwrap_or_default();
-        let mut found = offered::instance_types(
+        let found = offered::instance_types(
             listed,
             &ClassScope {
                 class: class.map_or(&default, |class| &class.spec),
@@ -225,12 +224,6 @@ impl Catalogs {
                 room: &given.room,
             },
         );
-        if let Some(refusal) = class.and_then(|it| it.spec.resolved_ami_family().refusal()) {
-            self.warnings.push(format!("EC2NodeClass {name}: {refusal}"));
-            // Nodes that are there keep their prices.
-            let offerings = found.instance_types.iter_mut().flat_map(|it| &mut it.offerings);
-            offerings.for_each(|offering| offering.available = false);
-        }
         unknown.types.extend(found.unknown);
         let ids = reservations.iter().map(|reservation| &reservation.id);
         unknown.reservations.extend(ids.filter(|id| !given.room.contains_key(*id)).cloned());

@@ -287,17 +287,21 @@ fn ec2s_own_description_of_a_type_is_taken_too() {
 }
 
 #[test]
-fn nothing_is_planned_with_a_class_of_windows_and_the_reason_is_told() {
+fn pods_for_windows_get_nodes_of_a_windows_class_and_no_others_do() {
     let bench = Bench::new();
     bench.write("ec2.yaml", &(ec2_pool() + &EC2_CLASS.replace("al2023@", "windows2022@")));
-    bench.write(
-        "pods.yaml",
-        "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{resources: {requests: {cpu: 100m}}}]}\n",
-    );
+    let pod = |name: &str, os: &str| {
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec: {{nodeSelector: {{kubernetes.io/os: {os}}}, containers: [{{resources: {{requests: {{cpu: 100m, vpc.amazonaws.com/PrivateIPv4Address: 1}}, limits: {{vpc.amazonaws.com/PrivateIPv4Address: 1}}}}}}]}}\n---\n"
+        )
+    };
+    bench.write("pods.yaml", &(pod("iis", "windows") + &pod("nginx", "linux")));
     let outcome = bench.json("simulate -f ec2.yaml -f pods.yaml");
-    assert_eq!(outcome["launches"], serde_json::json!([]));
-    let warning = outcome["warnings"][0].as_str().expect("a warning");
-    assert!(warning.contains("default") && warning.contains("Windows2022"), "{warning}");
+    let launches = outcome["launches"].as_array().expect("a list");
+    assert_eq!(launches.len(), 1, "{outcome:#}");
+    assert!(launches[0]["pods"].to_string().contains("iis"), "{launches:?}");
+    assert!(!launches[0].to_string().contains("m6g."), "Windows runs on amd64: {launches:?}");
+    assert!(outcome["unschedulable"].to_string().contains("nginx"), "{outcome:#}");
 }
 
 #[test]

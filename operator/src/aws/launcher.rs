@@ -371,9 +371,9 @@ fn template_error(error: &TemplateError) -> CloudError {
         _ => "LaunchFailed",
     };
     match error {
-        TemplateError::UserData(
-            UserDataError::NoServiceCidr | UserDataError::UnsupportedFamily(_),
-        ) => CloudError::NodeClassNotReady(error.to_string()),
+        TemplateError::UserData(UserDataError::NoServiceCidr) => {
+            CloudError::NodeClassNotReady(error.to_string())
+        }
         _ => create_error(reason, error.to_string(), None),
     }
 }

@@ -434,26 +434,6 @@ async fn drift_is_told_once_prices_are_known_and_is_no_error_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_class_of_windows_that_was_ready_before_launches_nothing() {
-    let provider = mk_ready_provider(&[]);
-    let mut class = class_with_ready(ConditionStatus::True, 1);
-    class.spec.ami_family = Some(tenon_crds::ec2nodeclass::AmiFamily::Windows2022);
-    provider.classes.apply(class);
-    let mut claim = mk_claim("a");
-    claim.spec.requirements = vec![tenon_crds::Requirement::new(
-        tenon_crds::labels::OS,
-        tenon_crds::Operator::Exists,
-        [""; 0],
-    )]
-    .into();
-    let refused = provider.create(&claim, None).await;
-    assert!(
-        matches!(&refused, Err(CloudError::NodeClassNotReady(why)) if why.contains("Windows")),
-        "{refused:?}"
-    );
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_standby_keeps_nothing_of_nodeclasses_that_have_come_and_gone() {
     let bench = Bench::new().await;
     let mut provider = mk_provider(&[]);

@@ -2,7 +2,7 @@
 //! user wrote.
 //!
 //! Pure. The formats are contracts with programs on the machine: nodeadm (AL2023), bootstrap.sh
-//! (AL2), Bottlerocket's settings.
+//! (AL2), Bottlerocket's settings, Start-EKSBootstrap.ps1 (Windows).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,12 +12,13 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use tenon_crds::ec2nodeclass::{AmiFamily, KubeletConfiguration};
 use tenon_crds::labels;
 use tenon_crds::{Taint, TaintEffect};
-use tenon_state::ec2::family::Family as _;
 
 mod bootstrap_sh;
 mod bottlerocket;
+mod kubelet_flags;
 mod mime;
 mod nodeadm;
+mod powershell;
 mod yaml;
 
 /// EC2 takes this many bytes of user data before base64.
@@ -69,9 +70,6 @@ pub enum UserDataError {
     /// The address range of Services is not known yet.
     #[error("the cluster's service CIDR is not known yet")]
     NoServiceCidr,
-    /// Machines of this family can't be made to join.
-    #[error("{0}")]
-    UnsupportedFamily(String),
 }
 
 /// User data for a family, base64.
@@ -87,7 +85,7 @@ pub fn plain(family: AmiFamily, bootstrap: &Bootstrap) -> Result<String, UserDat
         AmiFamily::Custom => Ok(bootstrap.custom.clone().unwrap_or_default()),
         AmiFamily::Al2 => bootstrap_sh::render(bootstrap),
         AmiFamily::Windows2019 | AmiFamily::Windows2022 | AmiFamily::Windows2025 => {
-            Err(UserDataError::UnsupportedFamily(family.refusal().unwrap_or_default()))
+            Ok(powershell::render(bootstrap))
         }
     }
 }

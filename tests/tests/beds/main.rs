@@ -32,4 +32,5 @@ mod simulate;
 mod terminal;
 mod up;
 mod verdicts;
+mod windows;
 mod zonal_shift;

@@ -32,14 +32,19 @@ enum Variant {
     Standard,
     Nvidia,
     Neuron,
+    /// Of this build.
+    Windows(&'static str),
 }
 
 /// A parameter that holds the image of an alias.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct AliasParameter {
     name: String,
-    variants: &'static [Variant],
+    variants: Vec<Variant>,
 }
+
+/// The first minor version of Kubernetes with images of Windows Server 2025.
+const FIRST_WITH_WINDOWS_2025: u32 = 35;
 
 /// Image id → the sets of requirements that its machines meet. An image without an entry is for all
 /// machines of its architecture.
@@ -112,9 +117,9 @@ fn alias_parameters(alias: &Alias, kubernetes: &str) -> Result<Vec<AliasParamete
     let release = |pinned: String| {
         if version == "latest" { "recommended".to_owned() } else { format!("{pinned}-{version}") }
     };
-    let eks = |path: String, variants| AliasParameter {
+    let eks = |path: String, variants: &[Variant]| AliasParameter {
         name: format!("/aws/service/eks/optimized-ami/{kubernetes}/{path}/image_id"),
-        variants,
+        variants: variants.to_vec(),
     };
     match alias.family {
         AmiFamily::Al2 if minor >= 33 => Err(AmiError::UnsupportedAlias(format!(
@@ -156,17 +161,26 @@ fn alias_parameters(alias: &Alias, kubernetes: &str) -> Result<Vec<AliasParamete
                 name: format!(
                     "/aws/service/bottlerocket/aws-k8s-{kubernetes}{flavour}/{arch}/{version}/image_id"
                 ),
-                variants,
+                variants: variants.to_vec(),
             })
             .collect())
         }
-        family @ (AmiFamily::Windows2019
-        | AmiFamily::Windows2022
-        | AmiFamily::Windows2025
-        | AmiFamily::Custom) => {
-            let why = family.refusal();
-            let why = why.unwrap_or_else(|| format!("AMI family {family} has no aliases"));
-            Err(AmiError::UnsupportedAlias(why))
+        AmiFamily::Windows2025 if minor < FIRST_WITH_WINDOWS_2025 => {
+            Err(AmiError::UnsupportedAlias(format!(
+                "AMI Family Windows2025 is not supported on Kubernetes {kubernetes}: use windows2022 or \
+                 another alias, or upgrade the cluster to 1.{FIRST_WITH_WINDOWS_2025}",
+            )))
+        }
+        family @ (AmiFamily::Windows2019 | AmiFamily::Windows2022 | AmiFamily::Windows2025) => {
+            let year = family.as_str().trim_start_matches("Windows");
+            let name = format!(
+                "/aws/service/ami-windows-latest/Windows_Server-{year}-English-Core-EKS_Optimized-{kubernetes}/image_id"
+            );
+            let build = family.windows_build().unwrap_or_default();
+            Ok(vec![AliasParameter { name, variants: vec![Variant::Windows(build)] }])
+        }
+        AmiFamily::Custom => {
+            Err(AmiError::UnsupportedAlias("AMI family Custom has no aliases".to_owned()))
         }
     }
 }
@@ -181,6 +195,10 @@ impl Variant {
             ],
             Self::Nvidia => vec![requirement(aws::INSTANCE_GPU_COUNT, Operator::Exists)],
             Self::Neuron => vec![requirement(aws::INSTANCE_ACCELERATOR_COUNT, Operator::Exists)],
+            Self::Windows(build) => vec![
+                Requirement::new(labels::OS, Operator::In, ["windows"]),
+                Requirement::new(labels::WINDOWS_BUILD, Operator::In, [build]),
+            ],
         }
     }
 }

@@ -15,7 +15,6 @@ use tenon_crds::nodepool::NodePool;
 use tenon_crds::{EC2NodeClass, EC2NodeClassStatus};
 use tenon_planner::resources::Resources;
 use tenon_planner::snapshot::{CapacityType, Catalog, InstanceType};
-use tenon_state::ec2::family::Family as _;
 
 use super::status::Verdict;
 use crate::aws::backoff::{Backoff, Waits};
@@ -124,9 +123,6 @@ impl Validator {
     ) -> Judgement {
         let class = input.class;
         let family = class.spec.resolved_ami_family();
-        if let Some(refusal) = family.refusal() {
-            return invalid("UnsupportedAMIFamily", refusal).into();
-        }
         if family == AmiFamily::Al2023
             && let Some(judgement) = self.without_cidr(class, cluster).await
         {

@@ -215,9 +215,19 @@ fn al2023_waits_for_the_service_cidr() {
 }
 
 #[test]
-fn windows_machines_are_not_given_the_script_of_another_family() {
-    for family in [AmiFamily::Windows2019, AmiFamily::Windows2022, AmiFamily::Windows2025] {
-        let refused = render(family, &Bootstrap::default());
-        assert!(matches!(refused, Err(UserDataError::UnsupportedFamily(_))), "{refused:?}");
-    }
+fn windows_runs_what_the_user_wrote_and_then_the_bootstrap_of_eks() {
+    let mut bootstrap = mk_bootstrap();
+    let plain = |bootstrap: &Bootstrap| plain(AmiFamily::Windows2022, bootstrap).unwrap();
+    insta::assert_snapshot!("windows", plain(&bootstrap));
+    bootstrap.custom = Some("Write-Host 'hello'\r\n".to_owned());
+    let merged = plain(&bootstrap);
+    insta::assert_snapshot!("windows_merged", merged);
+    bootstrap.custom = Some("<powershell>\nWrite-Host 'hello'\n</powershell>\n".to_owned());
+    assert_eq!(plain(&bootstrap), merged, "tags within tags would keep EC2Launch from running it");
+    bootstrap.cluster.name = "it's".to_owned();
+    assert!(plain(&bootstrap).contains("-EKSClusterName 'it''s' "));
+    assert_eq!(
+        render(AmiFamily::Windows2019, &bootstrap).unwrap(),
+        render(AmiFamily::Windows2025, &bootstrap).unwrap(),
+    );
 }

@@ -57,7 +57,7 @@ pub fn capacity(info: &TypeInfo, class: &EC2NodeClassSpec, scope: CapacityScope)
         pods,
         ..Resources::default()
     };
-    for (name, amount) in extended(info, class, scope.branch_interfaces) {
+    for (name, amount) in extended(info, class, family, scope.branch_interfaces) {
         if amount > 0 {
             capacity.extended.insert(name.to_owned(), amount);
         }
@@ -131,6 +131,7 @@ fn n_efa_only_on_first_card(class: &EC2NodeClassSpec) -> i64 {
 fn ephemeral_storage(info: &TypeInfo, class: &EC2NodeClassSpec, family: AmiFamily) -> i64 {
     const DEFAULT: i64 = 20 * GIB;
     if class.instance_store_policy == Some(InstanceStorePolicy::Raid0)
+        && family.can_use_local_disks()
         && let Some(gb) = info.instance_store_gb
     {
         return gb * 1_000_000_000;
@@ -160,8 +161,9 @@ fn volume_bytes(disk: &BlockDeviceMapping) -> Option<i64> {
 fn extended(
     info: &TypeInfo,
     class: &EC2NodeClassSpec,
+    family: AmiFamily,
     branch_interfaces: i64,
-) -> [(&'static str, i64); 7] {
+) -> [(&'static str, i64); 8] {
     let gpus = |manufacturer: &str| {
         info.gpus.iter().filter(|gpu| gpu.manufacturer == manufacturer).map(|gpu| gpu.count).sum()
     };
@@ -176,6 +178,11 @@ fn extended(
         }
         _ => info.network.as_ref().map_or(0, |network| network.max_efa),
     };
+    // Pods on Windows get secondary addresses of the first network interface, and request one each.
+    let addresses = match family.windows_build() {
+        Some(_) => info.network.as_ref().map_or(0, |network| network.ipv4_per_interface - 1),
+        None => 0,
+    };
     // Inferentia 1 is described as an inference accelerator where there is no Neuron information.
     [
         ("nvidia.com/gpu", gpus("NVIDIA")),
@@ -188,6 +195,7 @@ fn extended(
         ),
         ("vpc.amazonaws.com/efa", efa),
         ("vpc.amazonaws.com/pod-eni", branch_interfaces),
+        ("vpc.amazonaws.com/PrivateIPv4Address", addresses),
     ]
 }
 

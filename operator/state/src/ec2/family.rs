@@ -17,8 +17,8 @@ pub trait Family {
     fn limits_pods_by_eni(self) -> bool;
     /// The value of `node.kubernetes.io/windows-build`.
     fn windows_build(self) -> Option<&'static str>;
-    /// Why machines of the family are not launched, and what to do instead; nothing where they are.
-    fn refusal(self) -> Option<String>;
+    /// Local disks can become the ephemeral storage: on Windows nothing does that.
+    fn can_use_local_disks(self) -> bool;
 }
 
 impl Family for AmiFamily {
@@ -63,12 +63,8 @@ impl Family for AmiFamily {
         }
     }
 
-    fn refusal(self) -> Option<String> {
-        self.windows_build()?;
-        Some(format!(
-            "Windows nodes cannot be launched, so AMI family {self} is not supported: select images of AL2023, AL2, Bottlerocket or Custom with \
-             spec.amiSelectorTerms and spec.amiFamily, and run Windows pods on a managed node group"
-        ))
+    fn can_use_local_disks(self) -> bool {
+        self.windows_build().is_none()
     }
 }
 

@@ -3,7 +3,8 @@
 //!
 //! Each image family reads user data in its own way, and what it can't read it does not guess: then
 //! the machine boots and never joins. The parsers here follow what the images' own programs accept
-//! (nodeadm, bootstrap.sh, Bottlerocket's settings), not what our operator happens to write.
+//! (nodeadm, bootstrap.sh, Bottlerocket's settings, EC2Launch), not what our operator happens to
+//! write.
 
 use std::collections::BTreeMap;
 
@@ -13,6 +14,7 @@ use k8s_openapi::api::core::v1::Taint;
 mod bottlerocket;
 mod mime;
 mod nodeadm;
+mod powershell;
 mod script;
 #[cfg(test)]
 mod tests;
@@ -26,6 +28,17 @@ pub enum Family {
     Al2,
     /// Bottlerocket: TOML settings.
     Bottlerocket,
+    /// Windows Server: EC2Launch runs a script that calls `Start-EKSBootstrap.ps1`.
+    Windows(WindowsServer),
+}
+
+/// A release of Windows Server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowsServer {
+    /// Year of the release.
+    pub year: u16,
+    /// What the kubelet puts into the label `node.kubernetes.io/windows-build`.
+    pub build: &'static str,
 }
 
 /// The settings with which the kubelet joins.
@@ -88,6 +101,7 @@ impl Bootstrap {
             Family::Al2023 => nodeadm::read(&text)?,
             Family::Al2 => script::read(&text)?,
             Family::Bottlerocket => bottlerocket::read(&text)?,
+            Family::Windows(_) => powershell::read(&text)?,
         };
         bootstrap.complete()
     }

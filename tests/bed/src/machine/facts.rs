@@ -10,7 +10,7 @@ use tenon_aws_double::catalog::Catalog;
 use tenon_aws_double::instance::Instance;
 use tenon_aws_double::token_review::NotAdmitted;
 
-use super::bootstrap::{BootstrapError, Family};
+use super::bootstrap::{BootstrapError, Family, WindowsServer};
 use super::node::{AmountError, Hardware};
 
 /// Says whether an IAM role (its ARN) may join the cluster as a node.
@@ -19,9 +19,6 @@ pub type Admission = Box<dyn Fn(&str) -> Result<(), NotAdmitted> + Send + Sync>;
 /// Why an instance does not become a node.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// Its image is for nodes, but of a family without a simulation.
-    #[error("images of {0:?} are not simulated")]
-    Family(amis::Family),
     /// Its image is for something else.
     #[error("image {0} is no image for EKS nodes: nothing on it joins a cluster")]
     Image(String),
@@ -78,7 +75,9 @@ impl Facts {
             Some(amis::Family::Al2023) => Ok(Family::Al2023),
             Some(amis::Family::Al2) => Ok(Family::Al2),
             Some(amis::Family::Bottlerocket) => Ok(Family::Bottlerocket),
-            Some(other) => Err(JoinError::Family(*other)),
+            Some(amis::Family::Windows2019) => Ok(windows(2019, "10.0.17763")),
+            Some(amis::Family::Windows2022) => Ok(windows(2022, "10.0.20348")),
+            Some(amis::Family::Windows2025) => Ok(windows(2025, "10.0.26100")),
             None => Err(JoinError::Image(instance.image_id.clone())),
         }
     }
@@ -106,6 +105,7 @@ impl Facts {
             vcpus: kind.vcpus,
             memory_mib: kind.memory_mib,
             interface_pods,
+            secondary_addresses: kind.ipv4_per_interface.saturating_sub(1),
             root_volume_gib: root,
             // The device plugins of accelerators run as pods; the bed has none, so machines show no
             // devices.
@@ -132,4 +132,8 @@ impl Facts {
         }
         Ok(())
     }
+}
+
+fn windows(year: u16, build: &'static str) -> Family {
+    Family::Windows(WindowsServer { year, build })
 }

@@ -37,6 +37,8 @@ pub struct Hardware {
     pub memory_mib: u64,
     /// Pods that its network interfaces allow.
     pub interface_pods: u32,
+    /// Addresses that its first network interface has for pods on Windows.
+    pub secondary_addresses: u32,
     /// Root volume, GiB.
     pub root_volume_gib: u64,
     /// Devices by resource name (`nvidia.com/gpu`).
@@ -96,11 +98,18 @@ pub fn register(
     family: Family,
     bootstrap: &Bootstrap,
 ) -> Result<Node, AmountError> {
-    let capacity = capacity(hardware, bootstrap);
+    let capacity = capacity(hardware, family, bootstrap);
     let allocatable = allocatable(hardware, family, bootstrap, &capacity)?;
     let mut labels = bootstrap.labels.clone();
     labels.insert("kubernetes.io/hostname".into(), hardware.private_dns_name.clone());
-    labels.insert("kubernetes.io/os".into(), "linux".into());
+    let operating_system = match family {
+        Family::Windows(server) => {
+            labels.insert("node.kubernetes.io/windows-build".into(), server.build.into());
+            "windows"
+        }
+        Family::Al2023 | Family::Al2 | Family::Bottlerocket => "linux",
+    };
+    labels.insert("kubernetes.io/os".into(), operating_system.into());
     labels.insert("kubernetes.io/arch".into(), hardware.architecture.clone());
     let mut taints = bootstrap.taints.clone();
     taints.push(Taint {
@@ -131,12 +140,13 @@ pub fn register(
             allocatable: Some(allocatable),
             node_info: Some(NodeSystemInfo {
                 architecture: hardware.architecture.clone(),
-                operating_system: "linux".into(),
+                operating_system: operating_system.into(),
                 kubelet_version: "v1.36.3".into(),
                 os_image: match family {
                     Family::Al2023 => "Amazon Linux 2023".into(),
                     Family::Al2 => "Amazon Linux 2".into(),
                     Family::Bottlerocket => "Bottlerocket OS".into(),
+                    Family::Windows(server) => format!("Windows Server {} Datacenter", server.year),
                 },
                 boot_id: format!("boot-{}", hardware.instance_id),
                 machine_id: hardware.instance_id.clone(),
@@ -177,7 +187,11 @@ pub fn addresses(hardware: &Hardware) -> Vec<NodeAddress> {
     .collect()
 }
 
-fn capacity(hardware: &Hardware, bootstrap: &Bootstrap) -> BTreeMap<String, Quantity> {
+fn capacity(
+    hardware: &Hardware,
+    family: Family,
+    bootstrap: &Bootstrap,
+) -> BTreeMap<String, Quantity> {
     let mut capacity = BTreeMap::from([
         ("cpu".to_owned(), Quantity(hardware.vcpus.to_string())),
         ("memory".to_owned(), Quantity(format!("{}Ki", visible_memory(hardware) * 1024))),
@@ -187,13 +201,26 @@ fn capacity(hardware: &Hardware, bootstrap: &Bootstrap) -> BTreeMap<String, Quan
         ),
         (
             "pods".to_owned(),
-            Quantity(bootstrap.max_pods.unwrap_or(hardware.interface_pods).to_string()),
+            Quantity(bootstrap.max_pods.unwrap_or(default_pods(hardware, family)).to_string()),
         ),
     ]);
+    if let Family::Windows(_) = family {
+        // In EKS, the VPC resource controller adds them to the Node's status.
+        let addresses = Quantity(hardware.secondary_addresses.to_string());
+        capacity.insert("vpc.amazonaws.com/PrivateIPv4Address".to_owned(), addresses);
+    }
     capacity.extend(
         hardware.devices.iter().map(|(name, count)| (name.clone(), Quantity(count.to_string()))),
     );
     capacity
+}
+
+/// The kubelet's limit when the user data does not set one.
+fn default_pods(hardware: &Hardware, family: Family) -> u32 {
+    match family {
+        Family::Windows(_) => 110,
+        Family::Al2023 | Family::Al2 | Family::Bottlerocket => hardware.interface_pods,
+    }
 }
 
 /// Capacity less reservations and hard eviction thresholds; what the user data does not say has the
@@ -205,7 +232,9 @@ fn allocatable(
     capacity: &BTreeMap<String, Quantity>,
 ) -> Result<BTreeMap<String, Quantity>, AmountError> {
     let pods = match family {
-        Family::Bottlerocket => bootstrap.max_pods.unwrap_or(hardware.interface_pods),
+        Family::Bottlerocket | Family::Windows(_) => {
+            bootstrap.max_pods.unwrap_or(default_pods(hardware, family))
+        }
         Family::Al2023 | Family::Al2 => hardware.interface_pods,
     };
     let reserved = |key: &str, default: i128| -> Result<i128, AmountError> {
@@ -297,6 +326,7 @@ mod tests {
             vcpus,
             memory_mib,
             interface_pods: 29,
+            secondary_addresses: 9,
             root_volume_gib: 20,
             devices: BTreeMap::new(),
         }
@@ -328,6 +358,19 @@ mod tests {
         let spec = node.spec.unwrap();
         assert_eq!(spec.provider_id.as_deref(), Some("aws:///eu-north-1a/i-1"));
         assert!(spec.taints.unwrap().iter().any(|taint| taint.key == UNINITIALIZED));
+    }
+
+    #[test]
+    fn a_windows_node_has_its_build_and_addresses_for_pods() {
+        let server = crate::machine::bootstrap::WindowsServer { year: 2022, build: "10.0.20348" };
+        let node =
+            register(&hardware(2, 8192), Family::Windows(server), &Bootstrap::default()).unwrap();
+        let labels = node.metadata.labels.unwrap();
+        assert_eq!(labels["kubernetes.io/os"], "windows");
+        assert_eq!(labels["node.kubernetes.io/windows-build"], "10.0.20348");
+        let capacity = node.status.unwrap().capacity.unwrap();
+        assert_eq!(capacity["pods"].0, "110");
+        assert_eq!(capacity["vpc.amazonaws.com/PrivateIPv4Address"].0, "9");
     }
 
     #[test]

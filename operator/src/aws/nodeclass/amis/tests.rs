@@ -153,11 +153,41 @@ async fn a_throttled_parameter_does_not_take_an_image_away() {
 }
 
 #[test]
-fn windows_has_no_images_whatever_the_family_says() {
-    for family in [AmiFamily::Windows2019, AmiFamily::Windows2022, AmiFamily::Windows2025] {
+fn an_alias_of_windows_is_one_image_for_its_build() {
+    let cases = [
+        (AmiFamily::Windows2019, "2019", "10.0.17763"),
+        (AmiFamily::Windows2022, "2022", "10.0.20348"),
+        (AmiFamily::Windows2025, "2025", "10.0.26100"),
+    ];
+    for (family, year, build) in cases {
         let alias = Alias { family, version: "latest".to_owned() };
-        let error = alias_parameters(&alias, "1.35").unwrap_err();
-        assert!(matches!(error, AmiError::UnsupportedAlias(_)));
-        assert!(error.to_string().contains("spec.amiSelectorTerms"), "{error}");
+        let parameters = alias_parameters(&alias, "1.35").unwrap();
+        let [AliasParameter { name, variants }] = &parameters[..] else { panic!("{parameters:?}") };
+        let folder = "/aws/service/ami-windows-latest";
+        let expected =
+            format!("{folder}/Windows_Server-{year}-English-Core-EKS_Optimized-1.35/image_id");
+        assert_eq!(*name, expected);
+        assert_eq!(variants[..], [Variant::Windows(build)]);
+        let wanted: Vec<(String, Vec<String>)> = variants[0]
+            .requirements()
+            .into_iter()
+            .map(|requirement| (requirement.key, requirement.values))
+            .collect();
+        let wants = |key: &str, value: &str| (key.to_owned(), vec![value.to_owned()]);
+        assert_eq!(
+            wanted,
+            [
+                wants("kubernetes.io/os", "windows"),
+                wants("node.kubernetes.io/windows-build", build)
+            ]
+        );
     }
+}
+
+#[test]
+fn windows_2025_has_images_from_1_35_on() {
+    let alias = Alias { family: AmiFamily::Windows2025, version: "latest".to_owned() };
+    let error = alias_parameters(&alias, "1.34").unwrap_err();
+    assert!(matches!(error, AmiError::UnsupportedAlias(_)));
+    assert!(error.to_string().contains("windows2022"), "says what to do: {error}");
 }

@@ -252,21 +252,6 @@ async fn a_template_that_was_deleted_behind_our_back_is_made_again_for_the_next_
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn windows_is_refused_before_anything_is_called() {
-    for family in [AmiFamily::Windows2019, AmiFamily::Windows2022, AmiFamily::Windows2025] {
-        let fixture = Fixture::new(&[], true);
-        let mut class = resolved_class();
-        class.spec.ami_family = Some(family);
-        let judgement = fixture.judge(&class).await;
-        let Verdict::Invalid { reason: "UnsupportedAMIFamily", message } = judgement.verdict else {
-            panic!("{judgement:?}");
-        };
-        assert!(message.contains(family.as_str()), "{message}");
-        assert!(message.contains("spec.amiSelectorTerms"), "says what to do: {message}");
-    }
-}
-
 #[test]
 fn the_order_of_subnets_asks_no_new_question() {
     let class = resolved_class();

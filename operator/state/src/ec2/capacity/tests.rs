@@ -99,6 +99,23 @@ fn allocatable_amounts_are_those_of_the_published_table() {
 }
 
 #[test]
+fn windows_has_addresses_for_pods_and_no_use_for_local_disks() {
+    for family in [AmiFamily::Windows2019, AmiFamily::Windows2022, AmiFamily::Windows2025] {
+        let mut class = class(family);
+        class.instance_store_policy = Some(InstanceStorePolicy::Raid0);
+        let found = allocatable("m5d.large", &class);
+        assert_eq!(found.pods, 110, "{family}");
+        assert_eq!(found.get("vpc.amazonaws.com/PrivateIPv4Address"), 9, "{family}");
+        // 50 GiB less a tenth and 1 GiB.
+        assert_eq!(found.ephemeral_storage, 44 * GIB, "{family}");
+        let reserved = capacity(&type_info("m5.large"), &class, scope("m5.large")).overhead.memory;
+        assert_eq!(reserved, (11 * 110 + 255 + 100) * MIB, "{family}");
+    }
+    let linux = allocatable("m5d.large", &class(AmiFamily::Al2023));
+    assert_eq!(linux.get("vpc.amazonaws.com/PrivateIPv4Address"), 0);
+}
+
+#[test]
 fn reserved_cpu_grows_in_tiers() {
     for (cores, millicores) in
         [(1, 60), (2, 70), (4, 80), (8, 90), (16, 110), (96, 310), (192, 550), (448, 1190)]

@@ -42,7 +42,11 @@ pub(super) fn read(text: &str) -> Result<Bootstrap, BootstrapError> {
     Ok(bootstrap)
 }
 
-fn kubelet_arguments(bootstrap: &mut Bootstrap, arguments: &str) -> Result<(), BootstrapError> {
+/// Reads what the kubelet is given on its command line.
+pub(super) fn kubelet_arguments(
+    bootstrap: &mut Bootstrap,
+    arguments: &str,
+) -> Result<(), BootstrapError> {
     for argument in words(arguments)? {
         let Some((flag, value)) = argument.split_once('=') else {
             return Err(syntax(format!("kubelet argument {argument:?} has no value")));

@@ -2,7 +2,7 @@ use std::fmt::Write as _;
 
 use base64::Engine as _;
 
-use super::{Bootstrap, BootstrapError, Family};
+use super::{Bootstrap, BootstrapError, Family, WindowsServer};
 
 fn read(family: Family, text: &str) -> Result<Bootstrap, BootstrapError> {
     Bootstrap::read(family, &base64::engine::general_purpose::STANDARD.encode(text))
@@ -138,4 +138,36 @@ fn user_data_that_names_no_cluster_is_incomplete() {
         read(Family::Bottlerocket, "[settings.motd]\n"),
         Err(BootstrapError::Missing("the cluster's name"))
     );
+}
+
+const WINDOWS: Family = Family::Windows(WindowsServer { year: 2022, build: "10.0.20348" });
+
+const POWERSHELL: &str = r#"<powershell>
+Write-Host 'hello'
+[string]$EKSBootstrapScriptFile = "$env:ProgramFiles\Amazon\EKS\Start-EKSBootstrap.ps1"
+& $EKSBootstrapScriptFile -EKSClusterName 'the harbour''s' -APIServerEndpoint 'https://127.0.0.1:6443' -Base64ClusterCA 'Y2E=' -KubeletExtraArgs '--node-labels="team=red" --register-with-taints="karpenter.sh/unregistered:NoExecute" --max-pods=110' -DNSClusterIP '10.100.0.10'
+</powershell>"#;
+
+#[test]
+fn windows_reads_the_call_of_its_bootstrap_script() {
+    let bootstrap = read(WINDOWS, POWERSHELL).unwrap();
+    assert_eq!(bootstrap.cluster_name, "the harbour's");
+    assert_eq!(bootstrap.endpoint, "https://127.0.0.1:6443");
+    assert_eq!(bootstrap.labels["team"], "red");
+    assert_eq!(bootstrap.taints[0].key, "karpenter.sh/unregistered");
+    assert_eq!(bootstrap.max_pods, Some(110));
+    assert_eq!(bootstrap.cluster_dns, ["10.100.0.10"]);
+}
+
+#[test]
+fn windows_does_not_join_with_a_script_that_it_does_not_run() {
+    let refused = |text: &str| read(WINDOWS, text).unwrap_err();
+    let no_tag = refused("#!/bin/bash\n/etc/eks/bootstrap.sh harbour");
+    assert!(matches!(no_tag, BootstrapError::Missing(_)));
+    let nested = POWERSHELL.replace("Write-Host 'hello'", "<powershell>");
+    assert!(matches!(refused(&nested), BootstrapError::Syntax { program: "EC2Launch", .. }));
+    let other = POWERSHELL.replace("& $EKS", "& $Other");
+    assert!(matches!(refused(&other), BootstrapError::Missing(_)));
+    let unknown = POWERSHELL.replace("-DNSClusterIP", "-Dns");
+    assert!(refused(&unknown).to_string().contains("-Dns"));
 }
