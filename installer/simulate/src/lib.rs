@@ -37,6 +37,7 @@ mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use jiff::{SignedDuration, Timestamp};
@@ -44,7 +45,7 @@ use kube::Client;
 use tenon_crds::{NodePool, labels};
 use tenon_planner::plan::Plan;
 use tenon_planner::resources::MicroUsd;
-use tenon_planner::snapshot::{Node, Placement};
+use tenon_planner::snapshot::{CapacityType, Node, Placement};
 use tenon_planner::{Policy, Snapshot, lower_bound_within, overlays};
 
 pub use self::advice::{Advice, Cause};
@@ -72,6 +73,9 @@ const NOMINATION: SignedDuration = SignedDuration::from_secs(20);
 /// What a lower bound of the price may cost: about 0.3 s, enough for the full bound of 12 shapes
 /// and for a good one of 350, with a thousand instance types.
 const BOUND_STEPS: u64 = 36_000_000;
+
+/// What spot instances cost per hour, in USD by instance type and zone.
+pub type SpotPrices = BTreeMap<(String, String), f64>;
 
 /// The planner's input, and what is known of where it came from.
 #[derive(Debug)]
@@ -239,17 +243,38 @@ impl Simulation {
         spot.filter_map(|node| Some(node.labels.get(labels::INSTANCE_TYPE)?.as_str())).collect()
     }
 
-    /// Sets what spot nodes cost per hour, in USD by instance type and zone. Those of other types
-    /// and zones have no known price afterwards, since what was assumed for them is that of
-    /// on-demand instances.
-    pub fn price_spot(&mut self, prices: &BTreeMap<(String, String), f64>) {
+    /// Sets what spot nodes cost, and what others of their types would. Nodes of other types and
+    /// zones have no known price afterwards, since what was assumed for them is that of on-demand
+    /// instances. A type that has prices is for sale only in the zones that it has one in, as for
+    /// the operator.
+    pub fn price_spot(&mut self, prices: &SpotPrices) {
         for node in self.snapshot.nodes.iter_mut().filter(|node| is_spot(node)) {
             let label = |key: &str| node.labels.get(key).cloned().unwrap_or_default();
             let price = prices.get(&(label(labels::INSTANCE_TYPE), label(labels::ZONE)));
             node.price = price.map(|price| MicroUsd::from_usd(*price));
         }
+        let mut by_type: BTreeMap<&str, BTreeMap<&str, f64>> = BTreeMap::new();
+        for ((kind, zone), price) in prices {
+            by_type.entry(kind).or_default().insert(zone, *price);
+        }
+        for catalog in &mut self.snapshot.catalogs {
+            for kind in &mut Arc::make_mut(catalog).instance_types {
+                let Some(by_zone) = by_type.get(kind.name.as_str()) else { continue };
+                let offerings = kind.offerings.iter_mut();
+                for offering in offerings.filter(|it| it.capacity_type == CapacityType::Spot) {
+                    if let Some(price) = by_zone.get(offering.zone.as_str()) {
+                        offering.price = MicroUsd::from_usd(*price);
+                    } else {
+                        offering.unpriced = Some(offering.available);
+                        offering.available = false;
+                        offering.price = MicroUsd(0);
+                    }
+                }
+            }
+        }
+        self.plans = None;
         for note in &mut self.notes {
-            *note = note.replace(SPOT_ASSUMED, "spot nodes at EC2's current prices");
+            *note = note.replace(SPOT_ASSUMED, "spot at EC2's current prices");
         }
     }
 

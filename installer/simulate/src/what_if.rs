@@ -23,7 +23,7 @@ use super::options::{Loops, Options};
 use super::outcome::{Launch, Outcome, Totals};
 use super::parts::PodName;
 use super::problem::Problem;
-use super::{Gathered, Simulation, gather, read};
+use super::{Gathered, Simulation, SpotPrices, gather, read};
 
 /// The version of the format.
 const SCHEMA: &str = "tenon.sh/what-if/v1alpha1";
@@ -115,7 +115,7 @@ pub struct Drift {
 }
 
 /// Simulates twice: with the objects as they are, and with the NodePools of `manifests` in place of
-/// those with the same name.
+/// those with the same name; both at the same prices of spot instances, if they are given.
 ///
 /// # Errors
 /// When the manifests are not NodePools that the API server and the operator would accept, and
@@ -124,6 +124,7 @@ pub async fn what_if(
     options: Options,
     client: Option<&Client>,
     manifests: &str,
+    spot: Option<&SpotPrices>,
 ) -> Result<WhatIf, SimulateError> {
     let Gathered::Objects(input) = gather(&options, client, &|_| ()).await? else {
         return Err(SimulateError::SnapshotUnchangeable);
@@ -133,8 +134,15 @@ pub async fn what_if(
     let mut changed = (*input).clone();
     let drift = pools.into_iter().flat_map(|pool| replace(&mut changed, pool, &rules, options.now));
     let drift = drift.collect();
-    let before = Simulation::new(*input, options.clone())?.outcome(Loops::Both);
-    let after = Simulation::new(changed, options)?.outcome(Loops::Both);
+    let outcome = |input, options| {
+        let mut simulation = Simulation::new(input, options)?;
+        if let Some(prices) = spot {
+            simulation.price_spot(prices);
+        }
+        Ok::<_, SimulateError>(simulation.outcome(Loops::Both))
+    };
+    let before = outcome(*input, options.clone())?;
+    let after = outcome(changed, options)?;
     let waiting = waiting(&before);
     let new = after.unschedulable.iter().map(|it| pod_name(&it.namespace, &it.name));
     let new = new.filter(|pod| !waiting.contains(pod)).take(NAMED).collect();

@@ -111,6 +111,6 @@ fn spot_nodes_cost_what_ec2_says_and_not_what_on_demand_ones_do() {
         serde_json::json!([total["spot"], total["pricePerHour"], total["withoutPrice"]])
     }));
     let notes = simulation.notes().concat();
-    assert!(notes.contains("spot nodes at EC2's current prices"), "{notes}");
+    assert!(notes.contains("spot at EC2's current prices"), "{notes}");
     assert!(!notes.contains("as expensive as on-demand"), "{notes}");
 }

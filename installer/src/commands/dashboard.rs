@@ -5,7 +5,7 @@ use serde_json::json;
 use tenon_installer_core::target;
 use tenon_simulate::Freshness;
 
-use super::simulate::options;
+use super::simulate::{options, spot_prices};
 use crate::cli::GlobalArgs;
 use crate::cli::dashboard::DashboardArgs;
 use crate::dashboard::{Dashboard, Source};
@@ -29,7 +29,8 @@ pub(crate) async fn run(
     } else {
         (None, None)
     };
-    let source = Source { options, now: args.source.now, client };
+    let spot = spot_prices(global, &args.source, live).await?;
+    let source = Source::new(options, args.source.now, client, spot);
     let dashboard = Dashboard::open(args.port, source, ledger).await?;
     let url = dashboard.url();
     printer.json(&json!({ "schema": "tenon.sh/dashboard/v1alpha1", "url": url }));

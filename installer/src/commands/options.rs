@@ -7,6 +7,7 @@ use tenon_installer_core::target::{self, KubeconfigOptions};
 
 use crate::cli::GlobalArgs;
 use crate::errors::ExpectedError;
+use crate::prices::SpotPrices;
 
 impl GlobalArgs {
     /// Clients for AWS, once everything that was named for reaching AWS and the cluster is known to
@@ -27,6 +28,17 @@ impl GlobalArgs {
             self.profile_files().check(profile)?;
         }
         Ok(Aws::connect(&self.aws(), region).await)
+    }
+
+    /// What spot instances cost in the region that is named, or that the kubeconfig's context
+    /// names. Without either, EC2 is not asked.
+    pub(super) async fn spot_prices(&self) -> Result<SpotPrices, ExpectedError> {
+        let inferred = || target::infer(&self.kubeconfig()).region;
+        let region = self.region.clone().or_else(inferred).or(self.default_region.clone());
+        Ok(SpotPrices::new(match region {
+            Some(region) => Some(self.connect_region(&region).await?),
+            None => None,
+        }))
     }
 
     fn profile_files(&self) -> ProfileFiles {

@@ -14,6 +14,7 @@ use crate::cli::simulate::{
     ExplainArgs, Explained, MinValues, PolicyArgs, Preferences, SimulateArgs, SourceArgs, What,
 };
 use crate::errors::ExpectedError;
+use crate::prices::SpotPrices;
 use crate::printer::{Printer, columns};
 
 /// Says what would be launched, placed, removed, and what stays, with the reasons.
@@ -23,7 +24,8 @@ pub(crate) async fn run(
     printer: &Printer,
 ) -> Result<u8, ExpectedError> {
     let options = options(&args.source, Freshness::Latest);
-    let (mut simulation, _) = read(global, options, args.source.live, printer).await?;
+    let mut spot = prices(global, &args.source, args.source.live).await?;
+    let (mut simulation, _) = read(global, options, args.source.live, &mut spot, printer).await?;
     if let Some(path) = &args.save {
         simulation.save(path)?;
     }
@@ -58,8 +60,10 @@ pub(crate) async fn explain(
         name: args.name.clone(),
     };
     let of = |freshness| options(&args.source, freshness);
-    let look = async |freshness| {
-        let (mut simulation, client) = read(global, of(freshness), live, printer).await?;
+    let mut spot = prices(global, &args.source, live).await?;
+    let mut look = async |freshness| {
+        let (mut simulation, client) =
+            read(global, of(freshness), live, &mut spot, printer).await?;
         if let Some(client) = &client
             && let Err(error) = simulation.observe(client, &subject).await
         {
@@ -81,17 +85,53 @@ pub(crate) async fn explain(
     Ok(0)
 }
 
+/// What spot instances cost, if a cluster is read and no catalog has prices. One answer is waited
+/// for, so EC2 has to be quick.
+async fn prices(
+    global: &GlobalArgs,
+    source: &SourceArgs,
+    live: bool,
+) -> Result<SpotPrices, ExpectedError> {
+    let spot = spot_prices(global, source, live).await?;
+    Ok(spot.briefly())
+}
+
+/// What spot instances cost, if a cluster is read and no catalog has prices.
+pub(super) async fn spot_prices(
+    global: &GlobalArgs,
+    source: &SourceArgs,
+    live: bool,
+) -> Result<SpotPrices, ExpectedError> {
+    if live && source.catalog.files.is_empty() {
+        global.spot_prices().await
+    } else {
+        Ok(SpotPrices::new(None))
+    }
+}
+
 /// Reads what there is to read, and talks about it.
 async fn read(
     global: &GlobalArgs,
     options: Options,
     live: bool,
+    spot: &mut SpotPrices,
     printer: &Printer,
 ) -> Result<(Simulation, Option<Client>), ExpectedError> {
     options.check(live)?;
     let client = if live { Some(target::client(&global.kubeconfig()).await?) } else { None };
-    let simulation =
-        tenon_simulate::read(options, client.as_ref(), &|note| printer.note(note)).await?;
+    let read = async {
+        let note = |note: &str| printer.note(note);
+        Ok::<_, ExpectedError>(tenon_simulate::read(options, client.as_ref(), &note).await?)
+    };
+    // A cluster that can't be read is not waited for EC2 with.
+    let asked = async {
+        spot.ask_all().await;
+        Ok(())
+    };
+    let (mut simulation, ()) = tokio::try_join!(read, asked)?;
+    if let Some(warning) = spot.price(&mut simulation).warning {
+        printer.warn(&warning);
+    }
     for warning in simulation.warnings() {
         printer.warn(warning);
     }

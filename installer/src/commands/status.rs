@@ -17,12 +17,13 @@ use tenon_installer_core::words::count_are;
 use tokio::time::Instant;
 
 use self::report::{Line, Operator, Queue, READY, Report};
-use super::fleet::{self, SpotPrices};
+use super::fleet;
 use super::session::{Connection, Fallback, Session, observe_failed, source};
 use crate::cli::GlobalArgs;
 use crate::cli::status::StatusArgs;
 use crate::errors::ExpectedError;
 use crate::exit_codes::{EXIT_DRIFT, EXIT_FAILURE};
+use crate::prices::SpotPrices;
 use crate::printer::{Frame, Printer, StatusLine};
 
 /// How often Kubernetes is asked while somebody waits or watches.

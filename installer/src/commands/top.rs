@@ -1,6 +1,7 @@
 //! `tenon top`: reads the cluster and follows the decisions, and does what the view asks for.
 
 use std::io::IsTerminal as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
@@ -14,16 +15,18 @@ use tenon_installer_core::{clock, words};
 use tenon_simulate::{Options, Subject, read};
 use tenon_state::options::FeatureGates;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Mutex;
 use tokio::sync::mpsc::{Sender, channel};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::fleet::{self, Seen, SpotPrices};
+use super::fleet::{self, Seen};
 use super::session::take_lock_of;
 use crate::cli::GlobalArgs;
 use crate::cli::top::TopArgs;
 use crate::errors::ExpectedError;
 use crate::ledger::{Ledger, Question};
+use crate::prices::SpotPrices;
 use crate::printer::{OutputFormat, Printer};
 use crate::top::{Action, Inputs, News, Palette, Pause, Screen, State, keys, run as show};
 use crate::uninstall::{Motion, set_motion_of};
@@ -63,11 +66,8 @@ pub(crate) async fn run(
     let (client, bearer) = target::client_and_bearer(&kubeconfig).await?;
     let ledger = Ledger::new(client.clone(), bearer, args.reach.url.as_deref())?;
     let inferred = target::infer(&kubeconfig);
-    let region = global.region.clone().or(inferred.region).or(global.default_region.clone());
-    let mut spot = SpotPrices::new(match region {
-        Some(region) => Some(global.connect_region(&region).await?),
-        None => None,
-    });
+    let mut spot = global.spot_prices().await?;
+    let explained_prices = Arc::new(Mutex::new(global.spot_prices().await?));
     // What can't be read at all is an error like any other.
     let first = fleet::observe(&client, &mut spot).await?;
     let cluster = global.cluster.clone().or(inferred.cluster).or(global.context.clone());
@@ -100,8 +100,9 @@ pub(crate) async fn run(
                 explaining.abort_all();
                 while explaining.try_join_next().is_some() {}
                 let (client, news) = (client.clone(), explained.clone());
+                let spot = Arc::clone(&explained_prices);
                 explaining.spawn(async move {
-                    let answer = explain(&client, &subject, width).await;
+                    let answer = explain(&client, &spot, &subject, width).await;
                     let answer = answer.map_err(|error| error.message());
                     let _ = news.send(News::Explained(subject, answer)).await;
                 });
@@ -213,11 +214,17 @@ async fn follow_decisions(mut ledger: Ledger, news: Sender<News>) {
 /// What `tenon explain` says, in so many columns.
 async fn explain(
     client: &Client,
+    spot: &Mutex<SpotPrices>,
     subject: &Subject,
     width: usize,
 ) -> Result<String, ExpectedError> {
     let options = Options::live(clock::now(), FeatureGates::default());
-    let mut simulation = read(options, Some(client), &|_| ()).await?;
+    let mut spot = spot.lock().await;
+    let (simulation, ()) = tokio::join!(read(options, Some(client), &|_| ()), spot.ask_all());
+    let mut simulation = simulation?;
+    // The view says so already where EC2 gives no prices.
+    spot.price(&mut simulation);
+    drop(spot);
     let events = simulation.observe(client, subject).await;
     let mut text = simulation.explain(subject)?.text(Some(width));
     if let Err(error) = events {

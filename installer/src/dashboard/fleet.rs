@@ -16,6 +16,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 
 use crate::errors::ExpectedError;
+use crate::prices::SpotPrices;
 
 /// A reading is used for so long, at least.
 const FRESH: Duration = Duration::from_secs(3);
@@ -28,22 +29,38 @@ const REST: u32 = 5;
 #[derive(Clone)]
 pub(crate) struct Source {
     /// For every reading, with the time of the reading.
-    pub(crate) options: Options,
+    options: Options,
     /// The time to plan for, if it is not that of the reading.
-    pub(crate) now: Option<Timestamp>,
+    now: Option<Timestamp>,
     /// A running cluster, if it is read.
-    pub(crate) client: Option<Client>,
+    client: Option<Client>,
+    /// What spot instances cost.
+    spot: Arc<Mutex<SpotPrices>>,
 }
 
 impl Source {
+    pub(crate) fn new(
+        options: Options,
+        now: Option<Timestamp>,
+        client: Option<Client>,
+        spot: SpotPrices,
+    ) -> Self {
+        Self { options, now, client, spot: Arc::new(Mutex::new(spot)) }
+    }
+
     fn options(&self) -> Options {
         Options { now: self.now.unwrap_or_else(clock::now), ..self.options.clone() }
     }
 
     async fn read(&self) -> Result<(Simulation, Vec<String>), ExpectedError> {
         let client = self.client.as_ref();
-        let mut simulation = tenon_simulate::read(self.options(), client, &|_| ()).await?;
+        let mut spot = self.spot.lock().await;
+        let read = tenon_simulate::read(self.options(), client, &|_| ());
+        let (simulation, ()) = tokio::join!(read, spot.ask_all());
+        let mut simulation = simulation?;
         let mut warnings = simulation.warnings().to_vec();
+        warnings.extend(spot.price(&mut simulation).warning);
+        drop(spot);
         if let Some(client) = client
             && let Err(error) = simulation.observe_nodes(client).await
         {
@@ -198,7 +215,11 @@ impl FleetReader {
         let source = self.source.clone();
         let work = async move {
             let client = source.client.as_ref();
-            Ok(tenon_simulate::what_if(source.options(), client, &manifests).await?)
+            let mut spot = source.spot.lock().await;
+            spot.ask_all().await;
+            let spot = spot.known().cloned();
+            let options = source.options();
+            Ok(tenon_simulate::what_if(options, client, &manifests, spot.as_ref()).await?)
         };
         aside(work).await
     }

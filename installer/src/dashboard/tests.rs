@@ -23,6 +23,8 @@ use super::fleet::{FleetReader, Source};
 use super::guard::Access;
 use super::log::Log;
 use super::server::{App, BODY};
+use crate::prices::SpotPrices;
+use crate::prices::testing::{priced, spot};
 
 const HERE: &str = "127.0.0.1:4242";
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -48,7 +50,7 @@ fn app_of(client: Option<Client>) -> App {
         freshness: Freshness::Latest,
         ..Options::live(now.expect("a time"), gates)
     };
-    let source = Source { options, now, client };
+    let source = Source::new(options, now, client, SpotPrices::new(None));
     let access = Access::new(4242).expect("randomness");
     App::new(access, FleetReader::new(source), Log::new(None))
 }
@@ -104,6 +106,55 @@ async fn the_page_needs_no_token_and_has_no_data() {
         let body = answer.into_body().collect().await.expect("in memory").to_bytes();
         assert!(!String::from_utf8_lossy(&body).contains(&token(&app)));
     }
+}
+
+/// The page's prices are of all instance types, those of `status` and `top` of the nodes' types.
+#[tokio::test]
+async fn nodes_cost_the_same_on_the_page_in_explanations_and_in_the_status() {
+    let rule = priced(&[
+        ("m7i.large", "eu-west-1a", "0.02"),
+        ("m7i.large", "eu-west-1b", "0.03"),
+        ("m7i.2xlarge", "eu-west-1a", "0.11"),
+        ("m7i.2xlarge", "eu-west-1b", "0.13"),
+        ("m7i.4xlarge", "eu-west-1a", "0.19"),
+    ]);
+    let now = "2026-01-01T12:00:00Z".parse().ok();
+    let options = Options {
+        files: vec![fixture("fleet/cluster.yaml")],
+        ..Options::live(now.expect("a time"), FeatureGates::default())
+    };
+
+    let mut status = tenon_simulate::read(options.clone(), None, &|_| ()).await.expect("readable");
+    let on_demand = json!(status.fleet())["total"]["pricePerHour"].clone();
+    let mut prices = spot(&rule);
+    let types = status.unpriced_spot_types().into_iter().map(str::to_owned).collect();
+    prices.ask(types).await;
+    assert!(prices.price(&mut status).has_spot_prices);
+    let status = json!(status.fleet());
+    let total = status["total"]["pricePerHour"].as_f64().expect("a price");
+    assert!(total < on_demand.as_f64().expect("a price"), "{total} {on_demand}");
+
+    let source = Source::new(options, now, None, spot(&rule));
+    let access = Access::new(4242).expect("randomness");
+    let app = App::new(access, FleetReader::new(source), Log::new(None));
+    let (code, state) = get(&app, "/api/state").await;
+    assert_eq!(code, StatusCode::OK, "{state}");
+    assert_eq!(state["fleet"], status);
+    let notes = state["notes"].to_string();
+    assert!(notes.contains("spot at EC2's current prices"), "{notes}");
+    let nodes = state["nodes"].as_array().expect("nodes");
+    let sum: f64 = nodes.iter().filter_map(|node| node["pricePerHour"].as_f64()).sum();
+    assert!((sum - total).abs() < 1e-6, "{sum} {total}");
+
+    let node = "/api/explain?kind=node&name=node-default-aaaaa";
+    let (code, node) = get(&app, node).await;
+    assert_eq!(code, StatusCode::OK, "{node}");
+    assert_eq!(node["answer"]["pricePerHour"], 0.02, "{node}");
+    let (code, pool) = get(&app, "/api/explain?kind=nodepool&name=default").await;
+    assert_eq!(code, StatusCode::OK, "{pool}");
+    let pools = status["nodePools"].as_array().expect("NodePools");
+    let row = pools.iter().find(|row| row["name"] == "default").expect("the NodePool");
+    assert_eq!(pool["answer"]["pricePerHour"], row["pricePerHour"], "{pool}");
 }
 
 #[test]

@@ -241,22 +241,28 @@ pub async fn offerings(aws: &Aws, types: &[&str]) -> Result<BTreeMap<String, usi
     Ok(per_zone)
 }
 
-/// What a spot instance of each of some types costs per hour now, in USD, by type and zone.
+/// The most values that EC2 takes in a filter.
+const FILTER_VALUES: usize = 200;
+
+/// What a spot instance of each of some types costs per hour now, in USD, by type and zone; `None`
+/// for all types.
 pub async fn spot_prices(
     aws: &Aws,
-    types: Vec<String>,
+    types: Option<Vec<String>>,
 ) -> Result<BTreeMap<(String, String), f64>, AwsError> {
-    if types.is_empty() {
+    if types.as_ref().is_some_and(Vec::is_empty) {
         return Ok(BTreeMap::new());
     }
-    let filter = Filter::builder().name("instance-type").set_values(Some(types)).build();
+    let filter = types
+        .filter(|types| types.len() <= FILTER_VALUES)
+        .map(|types| vec![Filter::builder().name("instance-type").set_values(Some(types)).build()]);
     let call = aws
         .ec2
         .describe_spot_price_history()
         // Only the price of each type and zone that holds now.
         .start_time(SystemTime::from(clock::now()).into())
         .product_descriptions("Linux/UNIX")
-        .filters(filter);
+        .set_filters(filter);
     let found = all(call.into_paginator().items().send()).await;
     let prices =
         found.calling("ec2:DescribeSpotPriceHistory", "*")?.into_iter().filter_map(|one| {
