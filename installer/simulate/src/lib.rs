@@ -87,7 +87,7 @@ pub struct Simulation {
     skipped: BTreeMap<String, usize>,
     /// The NodePools as they were read, by name.
     pools: BTreeMap<String, NodePool>,
-    /// What explanations are about, once one was asked for: planning takes longer than all else.
+    /// What was planned for explanations and the fleet: planning takes longer than all else.
     plans: Option<Plans>,
     options: Options,
 }
@@ -218,13 +218,19 @@ impl Simulation {
 
     /// Why one object is as it is.
     pub fn explain(&mut self, subject: &Subject) -> Result<Answer, SimulateError> {
-        let plans = match self.plans.take() {
-            Some(plans) => plans,
-            None => self.plan(Loops::Both, false),
-        };
-        let plans = self.plans.insert(plans);
+        let plans = self.planned(if self.has_no_node(subject) {
+            // The other loop takes longest, and says nothing of it.
+            Loops::Provision
+        } else {
+            Loops::Both
+        });
         let Self { snapshot, observed, options, .. } = self;
-        explain::explain(subject, Known { snapshot, plans, observed, now: options.now })
+        let answer = explain::explain(
+            subject,
+            Known { snapshot, plans: &plans, observed, now: options.now },
+        );
+        self.plans = Some(plans);
+        answer
     }
 
     /// Adds the Events of a running cluster about launches and disruption.
@@ -280,9 +286,11 @@ impl Simulation {
 
     /// What there is and what it is at: nodes, their use and price, pending pods, disruptions.
     pub fn fleet(&mut self) -> Fleet {
-        let plans = self.plan(Loops::Provision, false);
+        let plans = self.planned(Loops::Provision);
         let Self { snapshot, observed, options, .. } = self;
-        Fleet::new(Known { snapshot, plans: &plans, observed, now: options.now })
+        let fleet = Fleet::new(Known { snapshot, plans: &plans, observed, now: options.now });
+        self.plans = Some(plans);
+        fleet
     }
 
     /// Every machine, by its key.
@@ -299,6 +307,30 @@ impl Simulation {
     /// NodePool, or its input was a saved snapshot.
     pub fn node_pool_manifest(&self, name: &str) -> Option<String> {
         what_if::manifest(self.pools.get(name)?)
+    }
+
+    /// Whether a pod has no node yet.
+    fn has_no_node(&self, subject: &Subject) -> bool {
+        subject.kind == Kind::Pod
+            && self.snapshot.pods.iter().any(|pod| {
+                *pod.namespace == *subject.namespace
+                    && *pod.name == *subject.name
+                    && !matches!(pod.placement, Placement::Bound(_))
+            })
+    }
+
+    /// The plans so far, and what they lack of these loops.
+    fn planned(&mut self, loops: Loops) -> Plans {
+        let mut plans = match self.plans.take() {
+            Some(plans) => plans,
+            None => self.plan(Loops::Provision, false),
+        };
+        if loops != Loops::Provision && plans.disrupt.is_none() {
+            let Plans { disrupt, seconds, .. } = self.plan(Loops::Disrupt, false);
+            plans.disrupt = disrupt;
+            plans.seconds += seconds;
+        }
+        plans
     }
 
     fn plan(&mut self, loops: Loops, bound: bool) -> Plans {
