@@ -74,8 +74,10 @@ pub enum BudgetError {
 
 /// How many nodes `nodes` stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Limit {
+pub enum BudgetLimit {
+    /// A number of nodes, which may exceed that of the NodePool.
     Count(u32),
+    /// Percentage of the NodePool's nodes, to be rounded up.
     Percent(u32),
 }
 
@@ -92,21 +94,15 @@ impl Budget {
         }))
     }
 
-    /// How many of `n_nodes` nodes may be disrupted at once as far as this budget is concerned:
-    /// none means that it sets no limit now. A percentage is rounded up; a count may exceed the
-    /// number of nodes.
-    pub fn allowed(&self, n_nodes: u32, now: Timestamp) -> Result<Option<u32>, BudgetError> {
-        let limit = self.limit()?;
-        if !self.is_active(now)? {
-            return Ok(None);
-        }
-        Ok(Some(match limit {
-            Limit::Count(count) => count,
-            Limit::Percent(percent) => {
-                let nodes = (u64::from(n_nodes) * u64::from(percent)).div_ceil(100);
-                u32::try_from(nodes).unwrap_or(u32::MAX)
-            }
-        }))
+    /// How many nodes may be disrupted at once as far as this budget is concerned: none means that
+    /// it sets no limit now.
+    pub fn limit(&self, now: Timestamp) -> Result<Option<BudgetLimit>, BudgetError> {
+        let limit = match self.nodes.strip_suffix('%') {
+            Some(percent) => percent.parse().map(BudgetLimit::Percent),
+            None => self.nodes.parse().map(BudgetLimit::Count),
+        };
+        let limit = limit.map_err(|_| BudgetError::Nodes { nodes: self.nodes.clone() })?;
+        Ok(self.is_active(now)?.then_some(limit))
     }
 
     fn windows(&self) -> Result<Option<(Schedule, jiff::SignedDuration)>, BudgetError> {
@@ -114,14 +110,6 @@ impl Budget {
         let schedule = schedule.parse().map_err(BudgetError::Schedule)?;
         let length = self.duration.as_ref().map_or(jiff::SignedDuration::ZERO, Duration::as_signed);
         Ok(Some((schedule, length)))
-    }
-
-    fn limit(&self) -> Result<Limit, BudgetError> {
-        let limit = match self.nodes.strip_suffix('%') {
-            Some(percent) => percent.parse().map(Limit::Percent),
-            None => self.nodes.parse().map(Limit::Count),
-        };
-        limit.map_err(|_| BudgetError::Nodes { nodes: self.nodes.clone() })
     }
 }
 

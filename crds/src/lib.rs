@@ -32,7 +32,7 @@ mod text_enum;
 pub mod timestamp;
 pub mod validation;
 
-pub use budget::{Budget, DisruptionReason};
+pub use budget::{Budget, BudgetLimit, DisruptionReason};
 pub use capacitybuffer::{CapacityBuffer, CapacityBufferSpec, CapacityBufferStatus};
 pub use conditions::{Condition, ConditionStatus, ConditionTypes, Conditions};
 pub use duration::{Duration, NillableDuration};

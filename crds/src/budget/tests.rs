@@ -9,25 +9,15 @@ fn budget(json: serde_json::Value) -> Budget {
 }
 
 #[test]
-fn percentages_are_rounded_up_and_counts_are_taken_as_they_are() {
-    for (nodes, n_nodes, allowed) in [
-        ("10%", 1, 1),
-        ("10%", 10, 1),
-        ("10%", 11, 2),
-        ("5%", 10, 1),
-        ("0%", 100, 0),
-        ("33%", 4, 2),
-        ("50%", 3, 2),
-        ("100%", 7, 7),
-        ("10%", 0, 0),
-        ("5", 3, 5),
-        ("0", 3, 0),
+fn nodes_are_a_count_or_a_percentage() {
+    for (nodes, limit) in [
+        ("0", BudgetLimit::Count(0)),
+        ("5", BudgetLimit::Count(5)),
+        ("0%", BudgetLimit::Percent(0)),
+        ("33%", BudgetLimit::Percent(33)),
+        ("100%", BudgetLimit::Percent(100)),
     ] {
-        assert_eq!(
-            Budget::always(nodes).allowed(n_nodes, now()),
-            Ok(Some(allowed)),
-            "{nodes} of {n_nodes}"
-        );
+        assert_eq!(Budget::always(nodes).limit(now()), Ok(Some(limit)), "{nodes}");
     }
 }
 
@@ -35,7 +25,7 @@ fn percentages_are_rounded_up_and_counts_are_taken_as_they_are() {
 fn a_budget_limits_nothing_while_its_window_is_closed() {
     let later =
         budget(serde_json::json!({ "nodes": "0", "schedule": "0 20 * * *", "duration": "1h" }));
-    assert_eq!(later.allowed(19, now()), Ok(None));
+    assert_eq!(later.limit(now()), Ok(None));
 }
 
 #[test]
@@ -43,9 +33,9 @@ fn a_budget_that_cannot_be_evaluated_is_an_error() {
     let broken = budget(serde_json::json!({
         "nodes": "3", "reasons": ["Drifted"], "schedule": "0 0 * * tue-mon", "duration": "1h",
     }));
-    let result = broken.allowed(19, now());
+    let result = broken.limit(now());
     assert!(matches!(result, Err(BudgetError::Schedule(_))), "{result:?}");
-    assert!(matches!(Budget::always("many").allowed(1, now()), Err(BudgetError::Nodes { .. })));
+    assert!(matches!(Budget::always("many").limit(now()), Err(BudgetError::Nodes { .. })));
 }
 
 #[test]
@@ -58,5 +48,5 @@ fn a_schedule_opens_windows() {
         Ok(Window::Open { until: Some("2026-11-20T17:00:00Z".parse().unwrap()) })
     );
     let saturday = "2026-11-21T10:00:00Z".parse().unwrap();
-    assert_eq!(office.allowed(10, saturday), Ok(None));
+    assert_eq!(office.limit(saturday), Ok(None));
 }

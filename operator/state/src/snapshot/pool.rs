@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
 use tenon_crds::conditions::READY;
 use tenon_crds::labels::{self, LabelRules};
-use tenon_crds::{ConditionStatus, Duration, NodePool, hash};
+use tenon_crds::{BudgetLimit, ConditionStatus, Duration, NodePool, hash};
 use tenon_planner::snapshot as plan;
 use tenon_planner::snapshot::{CatalogId, NodeClassRef};
 
@@ -114,26 +114,22 @@ fn disruption(pool: &NodePool, now: Timestamp) -> plan::DisruptionPolicy {
 fn budgets(budgets: &[tenon_crds::Budget], now: Timestamp) -> Vec<plan::Budget> {
     let mut in_force = Vec::new();
     for budget in budgets {
-        // For no nodes at all this answers only whether it is in force and makes sense.
-        let active = match budget.allowed(0, now) {
-            Ok(allowed) => allowed.is_some(),
+        let nodes = match budget.limit(now) {
+            Ok(Some(BudgetLimit::Count(count))) => plan::BudgetNodes::Count(count),
+            Ok(Some(BudgetLimit::Percent(percent))) => plan::BudgetNodes::Percent(percent),
+            Ok(None) => continue,
             Err(error) => {
                 tracing::warn!(%error, "a disruption budget can't be evaluated, nothing is disrupted");
                 let nodes = plan::BudgetNodes::Count(0);
                 return vec![plan::Budget { nodes, reasons: Vec::new() }];
             }
         };
-        let nodes = match budget.nodes.strip_suffix('%') {
-            Some(percent) => percent.parse().map(plan::BudgetNodes::Percent),
-            None => budget.nodes.parse().map(plan::BudgetNodes::Count),
-        };
-        let nodes = nodes.unwrap_or(plan::BudgetNodes::Count(0));
         let reasons: Option<Vec<_>> = budget
             .reasons
             .as_ref()
             .map(|reasons| reasons.iter().copied().map(disruption_reason).collect());
         // A list of no reasons covers nothing; to the planner an empty list is all.
-        if active && reasons.as_ref().is_none_or(|reasons| !reasons.is_empty()) {
+        if reasons.as_ref().is_none_or(|reasons| !reasons.is_empty()) {
             in_force.push(plan::Budget { nodes, reasons: reasons.unwrap_or_default() });
         }
     }
