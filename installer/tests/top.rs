@@ -4,13 +4,12 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use serde_json::{Value, json};
+use tenon_terminal::{Session, Terminal};
 
 const POOL: &str = "/apis/karpenter.sh/v1/nodepools/default";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
@@ -208,9 +207,6 @@ struct Picture {
     is_cursor_hidden: bool,
 }
 
-/// How long nothing may happen: a machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 const ROWS: usize = 24;
 const COLUMNS: usize = 80;
 
@@ -282,17 +278,17 @@ impl Picture {
     }
 }
 
-/// A shell on a terminal that runs `tenon top`, and says how it ended and how the terminal is then.
-struct Terminal {
-    running: Child,
-    output: Receiver<Vec<u8>>,
+/// `tenon top` on a terminal of which the picture is kept. The shell around it says how it ended
+/// and how the terminal is then.
+struct Screen {
+    session: Session,
     picture: Picture,
     /// Bytes of a character that is not complete yet.
     rest: Vec<u8>,
 }
 
-impl Terminal {
-    fn start(directory: &Path, server: &str, (no_color, options): (&str, &str)) -> Self {
+impl Screen {
+    fn start(directory: &Path, server: &str, (has_colors, options): (bool, &str)) -> Self {
         let kubeconfig = format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: prod\n\
              contexts: [{{name: prod, context: {{cluster: x, user: x}}}}]\n\
@@ -302,36 +298,25 @@ impl Terminal {
         std::fs::write(directory.join("kubeconfig"), kubeconfig).expect("written");
         let tenon = assert_cmd::cargo::cargo_bin!("tenon").display().to_string();
         let top = format!("echo $$ > pid; exec {tenon} top --cluster prod --interval 1s {options}");
-        let mut running = Command::new("script")
-            .args(["--quiet", "--return", "--echo", "never", "--command"])
-            .arg(format!(
-                "stty cols {COLUMNS} rows {ROWS}; stty -a > before; sh -c '{top}'; \
-                 echo exit code $?; stty -a > after; cmp before after && echo as before; echo end"
-            ))
-            .arg("/dev/null")
+        let mut command = Command::new(Terminal::PROGRAM);
+        command
             .env_clear()
             .env("PATH", "/usr/bin:/bin")
-            .env("SHELL", "/bin/sh")
-            .env("TERM", "xterm-256color")
-            .env("NO_COLOR", no_color)
             .env("HOME", directory)
             .env("KUBECONFIG", directory.join("kubeconfig"))
-            .current_dir(directory)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("script runs");
-        let mut stdout = running.stdout.take().expect("a pipe");
-        let (sender, output) = channel();
-        std::thread::spawn(move || {
-            let mut part = [0; 4096];
-            while let Ok(n) = stdout.read(&mut part)
-                && n > 0
-                && sender.send(part[..n].to_vec()).is_ok()
-            {}
-        });
-        Self { running, output, picture: Picture::new(), rest: Vec::new() }
+            .current_dir(directory);
+        let terminal = Terminal {
+            columns: u16::try_from(COLUMNS).expect("it fits"),
+            rows: u16::try_from(ROWS).expect("it fits"),
+            has_colors,
+            ..Terminal::default()
+        };
+        let line = format!(
+            "stty -a > before; sh -c '{top}'; echo exit code $?; stty -a > after; \
+             cmp before after && echo as before; echo end"
+        );
+        let session = terminal.run(command, &line);
+        Self { session, picture: Picture::new(), rest: Vec::new() }
     }
 
     /// Waits until the screen has a text.
@@ -347,9 +332,8 @@ impl Terminal {
 
     fn wait(&mut self, what: &str, holds: impl Fn(&str) -> bool) {
         while !holds(&self.picture.text()) {
-            let part = self.output.recv_timeout(PATIENCE);
-            let part = part
-                .unwrap_or_else(|why| panic!("{why}, without {what:?}:\n{}", self.picture.text()));
+            let missing = || format!("without {what:?}:\n{}", self.picture.text());
+            let part = self.session.read(missing).unwrap_or_else(|| panic!("{}", missing()));
             self.rest.extend_from_slice(&part);
             let whole = match std::str::from_utf8(&self.rest) {
                 Ok(text) => text.len(),
@@ -362,9 +346,7 @@ impl Terminal {
     }
 
     fn press(&mut self, keys: &str) {
-        let stdin = self.running.stdin.as_mut().expect("a pipe");
-        stdin.write_all(keys.as_bytes()).expect("it reads");
-        stdin.flush().expect("it reads");
+        self.session.press(keys);
     }
 
     /// How it ended: with this code, and with a terminal as it was before.
@@ -374,7 +356,6 @@ impl Terminal {
         assert!(text.contains(&format!("exit code {code}\n")), "{text}");
         assert!(text.contains("as before"), "{text}");
         assert!(!self.picture.is_alternate && !self.picture.is_cursor_hidden);
-        self.running.wait().expect("it ends");
     }
 }
 
@@ -382,27 +363,27 @@ impl Terminal {
 fn the_cluster_is_shown_explained_and_kept_when_the_api_server_goes_away() {
     let (server, address) = Server::start();
     let directory = tempfile::tempdir().expect("a directory");
-    let mut terminal = Terminal::start(directory.path(), &address, ("1", ""));
+    let mut screen = Screen::start(directory.path(), &address, (false, ""));
     // A screen may arrive in parts.
-    terminal.until("the cluster has no Tenon operator");
+    screen.until("the cluster has no Tenon operator");
     for shown in [" prod  1 node, 0% spot", "NODEPOOLS 1", "═ NODES 1 ═", ">  ip-10-0-1-17"] {
-        terminal.until(shown);
+        screen.until(shown);
     }
-    assert!(terminal.picture.is_alternate && terminal.picture.is_cursor_hidden);
-    terminal.press("\r");
-    terminal.until("What to do:");
-    terminal.until("═ explain node ip-10-0-1-17 ═");
-    terminal.press("\x1b");
-    terminal.until_closed();
-    terminal.press("f");
-    terminal.until("Pause NodePool default?");
-    terminal.press("n");
-    terminal.until_closed();
+    assert!(screen.picture.is_alternate && screen.picture.is_cursor_hidden);
+    screen.press("\r");
+    screen.until("What to do:");
+    screen.until("═ explain node ip-10-0-1-17 ═");
+    screen.press("\x1b");
+    screen.until_closed();
+    screen.press("f");
+    screen.until("Pause NodePool default?");
+    screen.press("n");
+    screen.until_closed();
     server.go_away();
-    terminal.until(" ! as of ");
-    assert!(terminal.picture.text().contains("ip-10-0-1-17"));
-    terminal.press("q");
-    terminal.ended(0);
+    screen.until(" ! as of ");
+    assert!(screen.picture.text().contains("ip-10-0-1-17"));
+    screen.press("q");
+    screen.ended(0);
 }
 
 #[test]
@@ -410,27 +391,27 @@ fn decisions_and_their_results_are_shown_as_they_come_and_of_one_leader_only() {
     let (_, address) = Server::start();
     let directory = tempfile::tempdir().expect("a directory");
     let options = format!("--url {address}");
-    let mut terminal = Terminal::start(directory.path(), &address, ("1", &options));
-    terminal.until("drift: delete");
-    terminal.until("DECISIONS 1  karpenter-b leads since 00:00:00Z");
-    terminal.wait("the other leader's decisions are gone", |it| !it.contains("launch a node"));
-    terminal.press("5\r");
-    terminal.until("why: its NodePool has changed");
-    terminal.press("\x03");
-    terminal.ended(0);
+    let mut screen = Screen::start(directory.path(), &address, (false, &options));
+    screen.until("drift: delete");
+    screen.until("DECISIONS 1  karpenter-b leads since 00:00:00Z");
+    screen.wait("the other leader's decisions are gone", |it| !it.contains("launch a node"));
+    screen.press("5\r");
+    screen.until("why: its NodePool has changed");
+    screen.press("\x03");
+    screen.ended(0);
 }
 
 #[test]
 fn a_node_pool_is_paused_when_the_user_says_yes() {
     let (server, address) = Server::start();
     let directory = tempfile::tempdir().expect("a directory");
-    let mut terminal = Terminal::start(directory.path(), &address, ("1", ""));
-    terminal.until("ip-10-0-1-17");
-    terminal.press("f");
-    terminal.until("Pause NodePool default?");
+    let mut screen = Screen::start(directory.path(), &address, (false, ""));
+    screen.until("ip-10-0-1-17");
+    screen.press("f");
+    screen.until("Pause NodePool default?");
     assert_eq!(server.written(&format!("PATCH {POOL}")), Vec::<Value>::new());
-    terminal.press("y");
-    terminal.until(" paused: default");
+    screen.press("y");
+    screen.until(" paused: default");
     let patches = server.written(&format!("PATCH {POOL}"));
     let [patch] = &patches[..] else { panic!("{patches:?}") };
     assert_eq!(patch["spec"]["limits"]["cpu"], "0");
@@ -438,34 +419,34 @@ fn a_node_pool_is_paused_when_the_user_says_yes() {
     assert_eq!(patch["metadata"]["resourceVersion"], "7");
     // Under the lock of all commands.
     assert_eq!(server.written(&format!("POST {LEASES}")).len(), 1);
-    terminal.press("q");
-    terminal.ended(0);
+    screen.press("q");
+    screen.ended(0);
 }
 
 #[test]
 fn ctrl_c_and_a_request_to_terminate_leave_the_terminal_as_it_was() {
     let (_, address) = Server::start();
     let directory = tempfile::tempdir().expect("a directory");
-    let mut terminal = Terminal::start(directory.path(), &address, ("", ""));
-    terminal.until("ip-10-0-1-17");
-    terminal.press("\x03");
-    terminal.ended(0);
-    let mut terminal = Terminal::start(directory.path(), &address, ("", ""));
-    terminal.until("ip-10-0-1-17");
+    let mut screen = Screen::start(directory.path(), &address, (true, ""));
+    screen.until("ip-10-0-1-17");
+    screen.press("\x03");
+    screen.ended(0);
+    let mut screen = Screen::start(directory.path(), &address, (true, ""));
+    screen.until("ip-10-0-1-17");
     let pid = std::fs::read_to_string(directory.path().join("pid")).expect("its process id");
     let killed = Command::new("kill").args(["-TERM", pid.trim()]).status().expect("kill runs");
     assert!(killed.success());
-    terminal.ended(0);
+    screen.ended(0);
 }
 
 #[test]
 fn what_fails_before_the_first_screen_is_an_error_like_any_other() {
     let directory = tempfile::tempdir().expect("a directory");
-    let mut terminal = Terminal::start(directory.path(), "http://127.0.0.1:1", ("", ""));
-    terminal.until("error: ");
-    terminal.until("hint: ");
-    assert!(!terminal.picture.is_alternate);
-    terminal.ended(1);
+    let mut screen = Screen::start(directory.path(), "http://127.0.0.1:1", (true, ""));
+    screen.until("error: ");
+    screen.until("hint: ");
+    assert!(!screen.picture.is_alternate);
+    screen.ended(1);
 }
 
 #[test]

@@ -6,11 +6,12 @@ use tenon_bed::registry::Registry;
 use tenon_bed::wait::must;
 use tenon_release::proxy::Proxies;
 use tenon_release::registry;
+use tenon_terminal::Terminal;
 use tokio::time::Instant;
 
 use super::{VERSION, image};
 use crate::guide::Guide;
-use crate::terminal::Terminal;
+use crate::terminal::converse;
 
 /// Commands that people run every day, as long as they print no commands to copy, which are not
 /// wrapped.
@@ -19,12 +20,12 @@ const SCREENS: [&str; 4] = ["status", "explain nodepool default", "doctor", "dif
 /// What these print fits on every terminal, moves no cursor, and is coloured only where colours are
 /// wanted and shown.
 async fn screens_fit_every_terminal(bed: &Bed) {
-    let no_colours = |columns, kind| Terminal { columns, kind, has_colours: false };
+    let terminal = |columns, kind| Terminal { columns, kind, ..Terminal::default() };
     for command in SCREENS {
         let mut words = Vec::new();
         for columns in [60, 80, 120] {
-            let screen = no_colours(columns, "xterm-256color").converse(bed, command, &[]).await;
-            let plain = no_colours(columns, "dumb").converse(bed, command, &[]).await;
+            let screen = converse(terminal(columns, "xterm-256color"), bed, command, &[]).await;
+            let plain = converse(terminal(columns, "dumb"), bed, command, &[]).await;
             for text in [&screen, &plain] {
                 assert!(!text.contains('\u{1b}'), "{command} at {columns}: {text:?}");
                 assert!(text.contains("exit code 0"), "{command} at {columns}: {text}");
@@ -32,25 +33,27 @@ async fn screens_fit_every_terminal(bed: &Bed) {
             // Commands to copy are not broken.
             let is_command = |line: &str| line.contains(['`', '→']) || line.starts_with("    ");
             let wide = plain.lines().map(str::trim_end).filter(|line| {
-                line.chars().count() > columns && line.trim().contains(' ') && !is_command(line)
+                line.chars().count() > usize::from(columns)
+                    && line.trim().contains(' ')
+                    && !is_command(line)
             });
             assert_eq!(wide.collect::<Vec<_>>(), Vec::<&str>::new(), "{command} at {columns}");
             words.push(plain.split_whitespace().count());
         }
         assert!(words.iter().all(|count| *count > 5), "{command}: {words:?}");
     }
-    let coloured = Terminal { columns: 80, kind: "xterm-256color", has_colours: true };
-    let screen = coloured.converse(bed, "status", &[]).await;
+    let coloured = Terminal { has_colors: true, ..Terminal::default() };
+    let screen = converse(coloured, bed, "status", &[]).await;
     assert!(screen.contains("\u{1b}["), "{screen}");
     let piped = must(bed.run_tenon(&["status"]).await).stdout;
     assert!(!piped.contains('\u{1b}'), "{piped}");
 
     // It is redrawn in place where that is possible, and ends at Ctrl-C.
     let shown = [("NODEPOOL", "\u{3}")];
-    let moving = no_colours(80, "xterm-256color").converse(bed, "status --watch", &shown).await;
+    let moving = converse(Terminal::default(), bed, "status --watch", &shown).await;
     assert!(moving.contains("exit code 130") && moving.contains("\u{1b}["), "{moving:?}");
     assert!(!moving.contains("completed steps"), "{moving:?}");
-    let still = no_colours(80, "dumb").converse(bed, "status --watch", &shown).await;
+    let still = converse(terminal(80, "dumb"), bed, "status --watch", &shown).await;
     assert!(still.contains("exit code 130") && !still.contains("\u{1b}["), "{still:?}");
 }
 
