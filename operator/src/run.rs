@@ -471,24 +471,24 @@ mod tests {
 
     #[test]
     fn repair_needs_policies_that_make_sense() {
-        let policy = |reason: &str, action| RepairPolicy {
+        let policy = |reason: Option<&str>, action| RepairPolicy {
             condition: "Ready".to_owned(),
             status: "False".to_owned(),
-            reason: reason.to_owned(),
+            reason: reason.map(str::to_owned),
             toleration: jiff::SignedDuration::ZERO,
             termination_grace_period: None,
             priority: 0,
             action,
         };
-        let fallback = policy("", RepairAction::ReplaceNode);
+        let fallback = policy(None, RepairAction::ReplaceNode);
         let told = |policies: Vec<RepairPolicy>| {
             repair_policies(policies).map(|it| it.len()).map_err(|error| error.to_string())
         };
         assert_eq!(told(vec![fallback.clone()]), Ok(1));
         assert!(told(vec![]).unwrap_err().contains("it defines none"));
-        let none = told(vec![policy(".*", RepairAction::ReplaceNode)]).unwrap_err();
+        let none = told(vec![policy(Some(".*"), RepairAction::ReplaceNode)]).unwrap_err();
         assert!(none.starts_with("node repair requires valid RepairPolicies, "), "{none}");
-        let reboots = told(vec![fallback, policy("Hung", RepairAction::RebootNode)]);
+        let reboots = told(vec![fallback, policy(Some("Hung"), RepairAction::RebootNode)]);
         assert_eq!(reboots, Ok(2));
     }
 }

@@ -227,7 +227,7 @@ fn crd_owner(seen: &Observed) -> Outcome {
     if !seen.asked.manage_crds {
         return super::skip("deploy.crds is skip");
     }
-    if let Some(tool) = &seen.operator.managed_by {
+    if let Some(tool) = seen.operator.managed_by() {
         return super::skip(&format!("{tool} manages the operator, and the CRDs with it"));
     }
     known(&seen.kubernetes.crds, |crds| {
@@ -245,7 +245,7 @@ fn crd_owner(seen: &Observed) -> Outcome {
 }
 
 fn helm_release(seen: &Observed) -> Outcome {
-    let is_installed_otherwise = seen.operator.managed_by.is_some();
+    let is_installed_otherwise = seen.operator.managed_by().is_some();
     known(&seen.kubernetes.releases, |releases| {
         let ours = |name: &str| name == "tenon" || name == "tenon-crds";
         let problems = releases
@@ -261,7 +261,7 @@ fn helm_release(seen: &Observed) -> Outcome {
 }
 
 fn gitops(seen: &Observed) -> Outcome {
-    if let Some(tool) = &seen.operator.managed_by {
+    if let Some(tool) = seen.operator.managed_by() {
         return super::skip(&format!("{tool} manages the operator, and the installer does not"));
     }
     let owner = |key: &str| {

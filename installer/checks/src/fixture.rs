@@ -251,9 +251,11 @@ pub(crate) fn healthy() -> Observed {
             to_queue: true,
         }]),
         operator: OperatorView {
-            namespace: "kube-system".into(),
-            deployment: "karpenter".into(),
-            managed_by: None,
+            deployment: Some(OperatorDeploymentView {
+                namespace: "kube-system".into(),
+                name: "karpenter".into(),
+                managed_by: None,
+            }),
             pods: Known(vec![PodView { name: "karpenter-1".into(), ready: true, ..PodView::default() }]),
             log: Known(vec!["{\"level\":\"INFO\",\"message\":\"launched nodeclaim\"}".into()]),
             leader: Known(Some(LeaderView { holder: "karpenter-1".into(), renewed_seconds_ago: 2 })),

@@ -1,7 +1,7 @@
 //! Whether a cluster and an account are fit for Tenon, and whether an installed Tenon works.
 //!
-//! [`observe`](mod@observe) reads one [`Observed`] value. Each check of [`table`] is a pure
-//! function of it, so that a fault can be made in a test, and so that a support bundle can be
+//! [`observe`](mod@observe) reads one [`observed::Observed`] value. Each check of [`table`] is a
+//! pure function of it, so that a fault can be made in a test, and so that a support bundle can be
 //! judged on another machine. The page `docs/src/reference/troubleshooting.md` is written from the
 //! same table.
 

@@ -94,10 +94,11 @@ pub async fn observe_cluster(sources: &Sources<'_>) -> Observed {
     let mut asked = asked(sources);
     asked.unfit = Seen::default();
     // The settings are not known here, but what runs is.
-    let deployments = kubernetes.deployments.known().into_iter().flatten();
-    let mut own = deployments
-        .filter(|one| one.namespace == operator.namespace && one.name == operator.deployment);
-    if let Some(image) = own.next().and_then(|one| one.images.first()) {
+    let mut deployments = kubernetes.deployments.known().into_iter().flatten();
+    let own = operator.deployment.as_ref().and_then(|own| {
+        deployments.find(|one| one.namespace == own.namespace && one.name == own.name)
+    });
+    if let Some(image) = own.and_then(|one| one.images.first()) {
         let name = image.split('@').next().unwrap_or_default();
         let tag = name.rfind(':').filter(|at| !name[*at..].contains('/'));
         name[..tag.unwrap_or(name.len())].clone_into(&mut asked.image);

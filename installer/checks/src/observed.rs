@@ -101,13 +101,14 @@ impl Observed {
         let account = caller.map_or("", |identity| identity.account.as_str());
         let caller = caller.map_or("", |identity| identity.arn.as_str());
         let vpc = self.cluster.known().map_or("", |cluster| cluster.vpc.as_str());
-        let of_operator = Some(self.operator.namespace.as_str()).filter(|name| !name.is_empty());
-        let namespace = of_operator.unwrap_or(&self.asked.namespace);
+        let operator = self.operator.deployment.as_ref();
+        let namespace = operator.map_or(&self.asked.namespace, |it| &it.namespace);
+        let deployment = operator.map_or("karpenter", |it| &it.name);
         command
             .replace("<cluster>", &or(&self.asked.cluster, "<cluster>"))
             .replace("<region>", &or(&self.asked.region, "<region>"))
             .replace("<namespace>", &or(namespace, "<namespace>"))
-            .replace("<deployment>", &or(&self.operator.deployment, "karpenter"))
+            .replace("<deployment>", deployment)
             .replace("<account>", &or(account, "<account>"))
             .replace("<caller>", &or(caller, "<caller>"))
             .replace("<vpc>", &or(vpc, "<vpc>"))
@@ -262,12 +263,8 @@ pub struct ClusterView {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OperatorView {
-    /// Namespace of its Deployment; empty where none was found.
-    pub namespace: String,
-    /// Name of its Deployment.
-    pub deployment: String,
-    /// The tool that manages it, where that is not `tenon`.
-    pub managed_by: Option<String>,
+    /// Its Deployment, if one was found.
+    pub deployment: Option<OperatorDeploymentView>,
     /// Known and empty without a Deployment.
     pub pods: Seen<Vec<PodView>>,
     /// The last lines that it logged.
@@ -276,6 +273,25 @@ pub struct OperatorView {
     pub leader: Seen<Option<LeaderView>>,
     /// Warnings of the last hour about what the operator is responsible for.
     pub events: Seen<Vec<EventView>>,
+}
+
+/// The operator's Deployment.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OperatorDeploymentView {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// The tool that manages it, where that is not `tenon`.
+    pub managed_by: Option<String>,
+}
+
+impl OperatorView {
+    /// The tool that manages the operator, where that is not `tenon`.
+    pub(crate) fn managed_by(&self) -> Option<&str> {
+        self.deployment.as_ref()?.managed_by.as_deref()
+    }
 }
 
 /// A pod of the operator.

@@ -268,7 +268,8 @@ fn what_helm_or_a_gitops_tool_installed_is_no_fault_of_theirs() {
             releases[0].ours = false;
             releases[0].status = "deployed".into();
         }
-        seen.operator.managed_by = managed_by.map(str::to_owned);
+        let deployment = seen.operator.deployment.as_mut().expect("it is installed");
+        deployment.managed_by = managed_by.map(str::to_owned);
         let check = table::all().find(|check| check.id == id).unwrap();
         matches!((check.run)(&seen), Outcome::Fail(_))
     };
@@ -288,7 +289,7 @@ fn an_operator_without_pods_is_not_said_to_have_none_of_zero_ready() {
         other => panic!("{other:?}"),
     };
     assert_eq!(why(&seen), "Deployment kube-system/karpenter has no pods");
-    seen.operator.deployment.clear();
+    seen.operator.deployment = None;
     assert_eq!(why(&seen), "the cluster has no Deployment of the operator");
 }
 

@@ -7,7 +7,7 @@ use tenon_installer_core::kubernetes::condition::{self, Untrue, is_ready, planni
 use tenon_installer_core::kubernetes::freeze::is_frozen;
 use tenon_installer_core::words::count as counted;
 
-use super::observed::{Observed, OperatorView, Seen};
+use super::observed::{Observed, OperatorDeploymentView, Seen};
 use super::signatures::{explain, explain_denial};
 use super::{Check, Outcome, Severity, When, identity, known};
 
@@ -92,11 +92,13 @@ pub(super) const CHECKS: &[Check] = &[
 
 fn runs(seen: &Observed) -> Outcome {
     known(&seen.operator.pods, |pods| {
-        let OperatorView { namespace, deployment, .. } = &seen.operator;
-        if pods.is_empty() && deployment.is_empty() {
-            return Outcome::Fail("the cluster has no Deployment of the operator".to_owned());
-        } else if pods.is_empty() {
-            return Outcome::Fail(format!("Deployment {namespace}/{deployment} has no pods"));
+        if pods.is_empty() {
+            return Outcome::Fail(match &seen.operator.deployment {
+                None => "the cluster has no Deployment of the operator".to_owned(),
+                Some(OperatorDeploymentView { namespace, name, .. }) => {
+                    format!("Deployment {namespace}/{name} has no pods")
+                }
+            });
         }
         let ready = pods.iter().filter(|pod| pod.ready).count();
         let why = pods.iter().find_map(|pod| {

@@ -243,9 +243,10 @@ pub struct Repair {
     pub status: String,
     /// `reason` of the condition; empty without one.
     pub reason: String,
-    /// [`crate::snapshot::RepairPolicy::reason`] of the policy that applies; empty for the one that
-    /// applies where no other does.
-    pub policy: String,
+    /// [`crate::snapshot::RepairPolicy::reason`] of the policy that applies; `None` for the one
+    /// that applies where no other does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
     /// With [`RepairAction::RebootNode`] the node stays: the command has no replacements, and its
     /// pods get no other places.
     pub action: RepairAction,

@@ -100,14 +100,14 @@ pub fn validate(policies: &[RepairPolicy]) -> Result<(), Vec<RepairPolicyError>>
         if !(0..=100).contains(&policy.priority) {
             errors.push(RepairPolicyError::Priority { at, priority: policy.priority });
         }
-        if let Err(why) = Regex::new(&policy.reason) {
+        if let Some(Err(why)) = policy.reason.as_deref().map(Regex::new) {
             errors.push(RepairPolicyError::Reason { at, why: why.to_string() });
         }
-        if policy.reason.is_empty() && policy.action != RepairAction::ReplaceNode {
+        if policy.reason.is_none() && policy.action != RepairAction::ReplaceNode {
             errors.push(RepairPolicyError::FallbackReboots { at });
         }
     }
-    let found = policies.iter().filter(|policy| policy.reason.is_empty()).count();
+    let found = policies.iter().filter(|policy| policy.reason.is_none()).count();
     if found != 1 {
         errors.push(RepairPolicyError::Fallbacks { found });
     }
@@ -154,9 +154,7 @@ pub(crate) struct Verdict<'a> {
 
 impl<'a> Policies<'a> {
     pub(crate) fn new(all: &'a [RepairPolicy]) -> Self {
-        let reasons = all
-            .iter()
-            .map(|policy| Regex::new(&policy.reason).ok().filter(|_| !policy.reason.is_empty()));
+        let reasons = all.iter().map(|policy| Regex::new(policy.reason.as_deref()?).ok());
         let mut priorities: Vec<i32> = all.iter().map(|policy| policy.priority).collect();
         priorities.sort_unstable();
         priorities.dedup();
@@ -165,7 +163,7 @@ impl<'a> Policies<'a> {
             all,
             reasons: reasons.collect(),
             ranks: all.iter().map(rank).collect(),
-            fallback: all.iter().position(|policy| policy.reason.is_empty()),
+            fallback: all.iter().position(|policy| policy.reason.is_none()),
         }
     }
 

@@ -8,11 +8,11 @@ use jiff::SignedDuration;
 use tenon_planner::snapshot::{RepairAction, RepairPolicy};
 
 /// Any reason; only the fallback of the set has none.
-const ANY: &str = ".*";
+const ANY: Option<&str> = Some(".*");
 
 /// Condition, status, reason, and the minutes that it is tolerated.
-const CONDITIONS: [(&str, &str, &str, i64); 7] = [
-    ("Ready", "False", "", 30),
+const CONDITIONS: [(&str, &str, Option<&str>, i64); 7] = [
+    ("Ready", "False", None, 30),
     ("Ready", "Unknown", ANY, 30),
     ("AcceleratedHardwareReady", "False", ANY, 10),
     ("StorageReady", "False", ANY, 30),
@@ -23,15 +23,16 @@ const CONDITIONS: [(&str, &str, &str, i64); 7] = [
 
 /// The repair policies of EKS' node monitoring agent, as in Karpenter.
 pub(super) fn policies() -> Vec<RepairPolicy> {
-    let policy = |&(condition, status, reason, minutes): &(&str, &str, &str, i64)| RepairPolicy {
-        condition: condition.to_owned(),
-        status: status.to_owned(),
-        reason: reason.to_owned(),
-        toleration: SignedDuration::from_mins(minutes),
-        termination_grace_period: Some(SignedDuration::ZERO),
-        priority: 0,
-        action: RepairAction::ReplaceNode,
-    };
+    let policy =
+        |&(condition, status, reason, minutes): &(&str, &str, Option<&str>, i64)| RepairPolicy {
+            condition: condition.to_owned(),
+            status: status.to_owned(),
+            reason: reason.map(str::to_owned),
+            toleration: SignedDuration::from_mins(minutes),
+            termination_grace_period: Some(SignedDuration::ZERO),
+            priority: 0,
+            action: RepairAction::ReplaceNode,
+        };
     CONDITIONS.iter().map(policy).collect()
 }
 

@@ -162,7 +162,7 @@ fn drift_and_repair_say_what_is_wrong_with_the_node() {
         condition: "Ready".to_owned(),
         status: "False".to_owned(),
         reason: "KubeletStopped".to_owned(),
-        policy: String::new(),
+        policy: None,
         action: RepairAction::RebootNode,
         escalated: false,
         eligible_at: Timestamp::UNIX_EPOCH,

@@ -235,7 +235,7 @@ mod tests {
             cluster.repair_by(vec![RepairPolicy {
                 condition: "Broken".to_owned(),
                 status: "True".to_owned(),
-                reason: String::new(),
+                reason: None,
                 toleration: SignedDuration::from_secs(30),
                 termination_grace_period: None,
                 priority: 0,

@@ -27,7 +27,8 @@ pub mod prices;
 pub mod reserved;
 pub mod type_info;
 
-pub use name::{define_ec2_labels, labels_of_name};
+pub use name::define_ec2_labels;
+pub(crate) use name::labels_of_name;
 
 /// What labels, capacity and overhead of a type depend on beside the type itself.
 #[derive(Clone, Copy, Debug)]
@@ -148,5 +149,5 @@ pub fn is_compatible(info: &TypeInfo, class: &EC2NodeClassSpec) -> bool {
     if nested == Some(Switch::Enabled) && !info.nested_virtualization {
         return false;
     }
-    class.connection_tracking.is_none() || info.hypervisor == "nitro"
+    class.connection_tracking.is_none() || info.hypervisor.as_deref() == Some("nitro")
 }

@@ -12,7 +12,9 @@ use tenon_installer_core::kubernetes::lease::Place;
 use tenon_installer_core::kubernetes::object::{Key, Object};
 use tenon_installer_core::kubernetes::{last_words, operator_deployment};
 
-use super::super::observed::{EventView, LeaderView, OperatorView, PodView, Seen};
+use super::super::observed::{
+    EventView, LeaderView, OperatorDeploymentView, OperatorView, PodView, Seen,
+};
 use super::Sources;
 use super::kubernetes::{text, why};
 use super::unread::Unread;
@@ -69,9 +71,11 @@ pub(super) async fn read(sources: &Sources<'_>) -> OperatorView {
         log: log.into(),
         leader: leader.into(),
         events: events.into(),
-        namespace: namespace.to_owned(),
-        deployment: found.name().to_owned(),
-        managed_by: found.managed_by().map(str::to_owned),
+        deployment: Some(OperatorDeploymentView {
+            namespace: namespace.to_owned(),
+            name: found.name().to_owned(),
+            managed_by: found.managed_by().map(str::to_owned),
+        }),
     }
 }
 

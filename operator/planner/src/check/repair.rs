@@ -64,7 +64,7 @@ fn called_for(snapshot: &Snapshot, repair: &Repair, since: Timestamp) -> Result<
     let named = snapshot.repair_policies.iter().filter(|it| it.reason == repair.policy);
     // The one without a reason stands for all that the others leave over.
     let about = |it: &&RepairPolicy| {
-        it.reason.is_empty() || (&it.condition, &it.status) == (&repair.condition, &repair.status)
+        it.reason.is_none() || (&it.condition, &it.status) == (&repair.condition, &repair.status)
     };
     let is_due = |policy: &&RepairPolicy| {
         since.checked_add(policy.toleration).is_ok_and(|due| due == repair.eligible_at)

@@ -62,7 +62,7 @@ impl Policies<'_> {
     fn first_due<'n>(&self, node: &'n Node) -> Option<(Timestamp, &'n NodeCondition)> {
         let replacing = self.all.iter().zip(&self.reasons).filter(|(policy, reason)| {
             policy.action == RepairAction::ReplaceNode
-                && (reason.is_some() || policy.reason.is_empty())
+                && (reason.is_some() || policy.reason.is_none())
         });
         let due =
             replacing.flat_map(|(policy, reason)| {

@@ -11,11 +11,11 @@ fn at(minute: i64) -> Timestamp {
     Timestamp::from_second(minute * 60).expect("a valid time")
 }
 
-fn mk_policy(condition: &str, reason: &str, priority: i32) -> RepairPolicy {
+fn mk_policy(condition: &str, reason: Option<&str>, priority: i32) -> RepairPolicy {
     RepairPolicy {
         condition: condition.to_owned(),
         status: "False".to_owned(),
-        reason: reason.to_owned(),
+        reason: reason.map(str::to_owned),
         toleration: SignedDuration::ZERO,
         termination_grace_period: None,
         priority,
@@ -53,7 +53,11 @@ fn the_breaker_lets_a_fifth_rounded_up_be_repaired() {
 /// Appendix A.10.
 #[test]
 fn scores_grow_by_a_rank_in_half_an_hour() {
-    let set = [mk_policy("A", ".*", 10), mk_policy("B", ".*", 50), mk_policy("C", ".*", 90)];
+    let set = [
+        mk_policy("A", Some(".*"), 10),
+        mk_policy("B", Some(".*"), 50),
+        mk_policy("C", Some(".*"), 90),
+    ];
     let policies = Policies::new(&set);
     let score = |condition, since, now| {
         let node = mk_node(&[(condition, "", since)]);
@@ -69,7 +73,11 @@ fn scores_grow_by_a_rank_in_half_an_hour() {
 /// Appendix A.11.
 #[test]
 fn what_is_eligible_is_merged_into_one_verdict() {
-    let mut set = [mk_policy("A", ".*", 50), mk_policy("B", ".*", 50), mk_policy("C", ".*", 50)];
+    let mut set = [
+        mk_policy("A", Some(".*"), 50),
+        mk_policy("B", Some(".*"), 50),
+        mk_policy("C", Some(".*"), 50),
+    ];
     set[0].action = RepairAction::RebootNode;
     for (policy, grace) in set.iter_mut().zip([1, 10, 2]) {
         policy.termination_grace_period = Some(minutes(grace));
@@ -103,7 +111,7 @@ fn the_shorter_of_policy_and_nodeclaim_bounds_the_drain() {
 
 #[test]
 fn the_highest_priority_drives_whatever_is_most_urgent() {
-    let set = [mk_policy("A", ".*", 10), mk_policy("B", ".*", 90)];
+    let set = [mk_policy("A", Some(".*"), 10), mk_policy("B", Some(".*"), 90)];
     let node = mk_node(&[("A", "", 0), ("B", "", 299)]);
     let verdict = Policies::new(&set).judge(&node, at(300)).expect("it is sick");
     assert_eq!(verdict.condition.type_, "B");
@@ -112,7 +120,7 @@ fn the_highest_priority_drives_whatever_is_most_urgent() {
 
 #[test]
 fn the_fallback_applies_to_every_pair_of_the_set_where_nothing_else_matches() {
-    let mut set = [mk_policy("A", "", 10), mk_policy("B", "^Disk", 90)];
+    let mut set = [mk_policy("A", None, 10), mk_policy("B", Some("^Disk"), 90)];
     set[1].toleration = minutes(30);
     let policies = Policies::new(&set);
     let judged = |type_, reason| {
@@ -133,7 +141,7 @@ fn the_fallback_applies_to_every_pair_of_the_set_where_nothing_else_matches() {
 
 #[test]
 fn nothing_is_older_than_the_node_or_its_last_reboot() {
-    let mut set = [mk_policy("A", ".*", 10)];
+    let mut set = [mk_policy("A", Some(".*"), 10)];
     set[0].toleration = minutes(10);
     let policies = Policies::new(&set);
     let eligible = |joined, rebooted| {
@@ -149,7 +157,7 @@ fn nothing_is_older_than_the_node_or_its_last_reboot() {
 
 #[test]
 fn a_third_reboot_within_a_day_is_a_replacement() {
-    let mut set = [mk_policy("A", ".*", 10)];
+    let mut set = [mk_policy("A", Some(".*"), 10)];
     set[0].action = RepairAction::RebootNode;
     let policies = Policies::new(&set);
     let day = 24 * 60;
@@ -167,7 +175,7 @@ fn a_third_reboot_within_a_day_is_a_replacement() {
 
 #[test]
 fn a_set_of_policies_is_checked_as_a_whole() {
-    let good = [mk_policy("A", "", 0), mk_policy("B", ".*", 100)];
+    let good = [mk_policy("A", None, 0), mk_policy("B", Some(".*"), 100)];
     assert_eq!(validate(&good), Ok(()));
     let bad = [
         RepairPolicy {
@@ -176,10 +184,10 @@ fn a_set_of_policies_is_checked_as_a_whole() {
             toleration: minutes(-1),
             termination_grace_period: Some(minutes(-2)),
             action: RepairAction::RebootNode,
-            ..mk_policy("", "", 101)
+            ..mk_policy("", None, 101)
         },
-        mk_policy("A", "(", 0),
-        mk_policy("B", "", 0),
+        mk_policy("A", Some("("), 0),
+        mk_policy("B", None, 0),
     ];
     let errors = validate(&bad).expect_err("all of it is wrong");
     let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();

@@ -53,11 +53,11 @@ pub struct RepairPolicy {
     pub condition: String,
     /// `status` of the condition that makes a machine unhealthy: `True`, `False` or `Unknown`.
     pub status: String,
-    /// A regular expression that some part of the condition's reason has to match. Empty in the one
-    /// policy that applies to every condition of which the set has type and status, when no other
-    /// policy matches.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub reason: String,
+    /// A regular expression that some part of the condition's reason has to match. `None` in the
+    /// one policy that applies to every condition of which the set has type and status, when no
+    /// other policy matches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// The time from the condition's last transition to the repair.
     pub toleration: SignedDuration,
     /// How long draining may take at most; 0 does not wait for pods, `None` leaves it to the

@@ -19,18 +19,18 @@ const UNHEALTHY: DisruptionReason = DisruptionReason::Unhealthy;
 /// A kernel that hangs is rebooted after ten minutes; what else is wrong with kernel or network is
 /// replaced after half an hour.
 pub(super) fn policies() -> Vec<RepairPolicy> {
-    let policy = |condition: &str, reason: &str, minutes, action| RepairPolicy {
+    let policy = |condition: &str, reason: Option<&str>, minutes, action| RepairPolicy {
         condition: condition.to_owned(),
         status: "False".to_owned(),
-        reason: reason.to_owned(),
+        reason: reason.map(str::to_owned),
         toleration: SignedDuration::from_mins(minutes),
         termination_grace_period: None,
         priority: 50,
         action,
     };
     vec![
-        policy("NetworkingReady", "", 30, RepairAction::ReplaceNode),
-        policy("KernelReady", "Deadlock", 10, RepairAction::RebootNode),
+        policy("NetworkingReady", None, 30, RepairAction::ReplaceNode),
+        policy("KernelReady", Some("Deadlock"), 10, RepairAction::RebootNode),
     ]
 }
 
@@ -109,8 +109,8 @@ fn a_sick_node_is_replaced_and_what_it_suffers_from_is_told() {
     assert_eq!(command.replacements[0].reason, LaunchReason::Replacement(UNHEALTHY));
     let repair = command.repair.as_ref().expect("repair says why");
     assert_eq!(
-        (&*repair.condition, &*repair.reason, &*repair.policy),
-        ("NetworkingReady", "Down", "")
+        (&*repair.condition, &*repair.reason, repair.policy.as_deref()),
+        ("NetworkingReady", "Down", None)
     );
     assert_eq!((repair.eligible_at, repair.drain_bound), (ago(30), None));
     assert_eq!(disruption(&apply(&snapshot, &plan)).commands, []);
@@ -310,8 +310,8 @@ fn a_reboot_leaves_node_and_pods_where_they_are() {
     assert_eq!((command.savings.0, command.candidates[0].pods.len()), (0, 1));
     let repair = command.repair.as_ref().expect("repair says why");
     assert_eq!(
-        (&*repair.policy, repair.drain_bound),
-        ("Deadlock", Some(SignedDuration::from_mins(7)))
+        (repair.policy.as_deref(), repair.drain_bound),
+        (Some("Deadlock"), Some(SignedDuration::from_mins(7)))
     );
     assert_eq!(apply(&snapshot, &plan), snapshot);
     // Twice a day, then it is replaced.
@@ -401,7 +401,8 @@ fn a_repair_that_nothing_calls_for_is_found() {
             plan.commands[0].repair.as_mut().expect("a repair").action = RepairAction::RebootNode;
         }),
         ("a policy about another condition", |_, plan| {
-            plan.commands[0].repair.as_mut().expect("a repair").policy = "Deadlock".to_owned();
+            plan.commands[0].repair.as_mut().expect("a repair").policy =
+                Some("Deadlock".to_owned());
         }),
         ("another moment", |_, plan| {
             plan.commands[0].repair.as_mut().expect("a repair").eligible_at = ago(20);

@@ -32,10 +32,7 @@ pub(super) fn from_sdk(info: &sdk::InstanceTypeInfo) -> Option<TypeInfo> {
             .supported_features()
             .iter()
             .any(|feature| feature.as_str() == "nested-virtualization"),
-        hypervisor: info
-            .hypervisor
-            .as_ref()
-            .map_or_else(String::new, |hypervisor| hypervisor.as_str().to_owned()),
+        hypervisor: info.hypervisor.as_ref().map(|hypervisor| hypervisor.as_str().to_owned()),
         ebs_mbps: ebs
             .filter(|ebs| {
                 ebs.ebs_optimized_support

@@ -61,7 +61,7 @@ pub(in crate::disruption) fn tell_repair(repair: &Repair) {
         condition = repair.condition,
         status = repair.status,
         reason = repair.reason,
-        reason_regex = repair.policy,
+        reason_regex = repair.policy.as_deref().unwrap_or_default(),
         eligible_at = %repair.eligible_at,
         drain_bound = repair.drain_bound.map(|bound| bound.to_string()),
         "selected repair policy"

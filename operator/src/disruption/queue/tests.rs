@@ -23,7 +23,7 @@ fn a_node_that_is_to_be_rebooted_is_not_deleted_instead() {
             condition: "Ready".to_owned(),
             status: "False".to_owned(),
             reason: String::new(),
-            policy: String::new(),
+            policy: None,
             action,
             escalated: false,
             eligible_at: Timestamp::UNIX_EPOCH,

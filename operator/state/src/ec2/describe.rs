@@ -45,7 +45,7 @@ struct Described {
     instance_type: String,
     supported_usage_classes: Vec<String>,
     supported_virtualization_types: Option<Vec<String>>,
-    hypervisor: String,
+    hypervisor: Option<String>,
     processor_info: Processor,
     v_cpu_info: VCpu,
     memory_info: Memory,

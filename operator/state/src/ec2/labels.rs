@@ -64,7 +64,8 @@ pub fn requirements(info: &TypeInfo, scope: &LabelScope<'_>) -> Vec<Requirement>
     if let Some(gb) = info.nvme_gb {
         set(aws::INSTANCE_LOCAL_NVME, gb.to_string());
     }
-    set(aws::INSTANCE_HYPERVISOR, info.hypervisor.clone());
+    // Karpenter's label on bare metal is the empty string: `Exists` matches there, too.
+    set(aws::INSTANCE_HYPERVISOR, info.hypervisor.clone().unwrap_or_default());
     if let Some(network) = &info.network {
         set(
             aws::INSTANCE_ENCRYPTION_IN_TRANSIT_SUPPORTED,

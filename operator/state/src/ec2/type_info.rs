@@ -29,9 +29,9 @@ pub struct TypeInfo {
     /// Supports nested virtualization.
     #[serde(skip_serializing_if = "is_false")]
     pub nested_virtualization: bool,
-    /// `nitro`, `xen`; empty on bare metal.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub hypervisor: String,
+    /// `nitro` or `xen`; `None` on bare metal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hypervisor: Option<String>,
     /// Maximum EBS bandwidth in Mbps, when EBS-optimised by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ebs_mbps: Option<i64>,

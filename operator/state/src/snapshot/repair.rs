@@ -72,7 +72,7 @@ mod tests {
         let policy = plan::RepairPolicy {
             condition: "KernelReady".to_owned(),
             status: "False".to_owned(),
-            reason: String::new(),
+            reason: None,
             toleration: jiff::SignedDuration::ZERO,
             termination_grace_period: None,
             priority: 0,
