@@ -1,9 +1,9 @@
 //! `tenon top`: the cluster on a terminal, as it changes.
 //!
-//! What is known is one value ([`State`]), what is shown of it another ([`View`]). A screen is a
-//! function of both ([`draw`](mod@draw)), and so is what a key does ([`keys`]). Neither calls
-//! anything: what has to be done comes out as an [`Action`], and what happened comes in as
-//! [`News`].
+//! What is known is one value ([`State`]), what is shown of it another ([`view::View`]). A screen
+//! is a function of both ([`draw`](mod@draw)), and so is what a key does ([`keys`](mod@keys)).
+//! Neither calls anything: what has to be done comes out as an [`Action`], and what happened comes
+//! in as [`News`].
 
 mod draw;
 mod item;

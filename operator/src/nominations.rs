@@ -67,7 +67,7 @@ impl Nominations {
     }
 
     /// Waits until the pods that were planned onto a NodeClaim are nominated to its Node, which
-    /// nothing but [`labels::NOT_NOMINATED_TAINT`] keeps closed.
+    /// nothing but [`NOT_NOMINATED_TAINT`](tenon_crds::labels::NOT_NOMINATED_TAINT) keeps closed.
     pub(crate) async fn turn(&self, state: &State, claim: &NodeClaim, node: &Node) -> Option<Turn> {
         let claim = name(&claim.metadata);
         if !self.on.load(Ordering::Relaxed) || !expects_pods(&state.read(), &claim) {

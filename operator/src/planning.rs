@@ -3,8 +3,9 @@
 //!
 //! What was planned when the operator is told to stop is not carried out: whoever leads next plans
 //! anew. A pass that panics ends nothing but itself; pods and NodePools that make provisioning
-//! panic are left out for a while ([`quarantine`], [`pools`]), so that the others are planned for.
-//! What holds planning up is told on the NodePools ([`pauses`]).
+//! panic are left out for a while ([`quarantine`](crate::quarantine), [`pools`]), so that the
+//! others are planned for. What holds planning up is told on the NodePools
+//! ([`pauses`](crate::pauses)).
 
 pub(crate) mod pools;
 

@@ -1,5 +1,5 @@
 //! What of an account is an earlier run's, under settings that were different, and may go. Pure:
-//! who asks AWS is [`super::found`].
+//! who asks AWS is [`super::discovery`].
 
 use tenon_installer_core::desired::Desired;
 use tenon_installer_core::observe::state::{AccessEntryState, ProviderState, RoleState};

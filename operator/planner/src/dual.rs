@@ -8,9 +8,10 @@
 //! values over all pods is a lower bound of what any plan costs, whatever other resources and rules
 //! ask for; the best splits give the bound of the relaxation.
 //!
-//! [`exact`] finds the best splits. [`improve`] improves given ones by steps along a smoothed
-//! gradient, for which the sum is concave; that is all it takes when a few pods fewer are left, but
-//! it may get stuck far from the best. Its work is proportional to rounds × shapes × types.
+//! [`exact`](mod@exact) finds the best splits. [`improve`] improves given ones by steps along a
+//! smoothed gradient, for which the sum is concave; that is all it takes when a few pods fewer are
+//! left, but it may get stuck far from the best. Its work is proportional to rounds × shapes ×
+//! types.
 
 mod dealing;
 mod exact;

@@ -12,7 +12,7 @@
 //! exists that would hold one more pod. Both are run, and the cheaper plan is taken, so that a plan
 //! is never dearer than Karpenter's. The second is given up as soon as it costs as much as the
 //! first ([`crate::solver::Budget`]). In the plan that is taken pods may change machines once more
-//! ([`relocate`]).
+//! ([`relocate`](mod@relocate)).
 
 mod bins;
 mod columns;

@@ -34,8 +34,8 @@ pub struct Scenario<C = Arc<Bed>> {
     play: fn(C) -> BoxFuture<'static, ()>,
 }
 
-/// Scenarios of these functions, under their names: an array of
-/// [`Scenario`](crate::scenarios::Scenario). Each function takes what it is played on.
+/// Scenarios of these functions, under their names: an array of [`Scenario`]. Each function takes
+/// what it is played on.
 #[macro_export]
 macro_rules! scenarios {
     ($($play:ident),+ $(,)?) => {

@@ -3,8 +3,8 @@
 //! What a machine to come is told then is of no meaning but that no other machine has it: two
 //! machines with one value would be one domain to topology rules, and pods that keep off each other
 //! by the label, or are spread by it, would be bound as nobody planned. Rules themselves take such
-//! machines to have no value that they could plan for ([`crate::topology::spec_values`]), so a pod
-//! that carries one waits for machines that have the label.
+//! machines to have no value that they could plan for ([`machine_specs`](crate::machine_specs)), so
+//! a pod that carries one waits for machines that have the label.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,13 +1,13 @@
 //! A few machines, packed all at once over all zones.
 //!
 //! Packing puts pods that are spread over zones into their zones shape by shape, and
-//! [`super::repack`] then fills the machines of each zone anew. Where there are many machines that
-//! costs next to nothing. Where there are a few, which of the zones gets one more pod decides
-//! whether a machine is needed there, and that is worth up to a quarter of the price. So the
-//! machines of a small plan are given up together with the zones of their pods, and bought anew by
-//! a covering problem that knows both ([`market`], [`search`]): a load is for machines of one zone,
-//! and how a shape's pods are dealt out among zones is a variable of the problem like what is
-//! bought. The result is taken if it costs less.
+//! [`super::repack`](mod@super::repack) then fills the machines of each zone anew. Where there are
+//! many machines that costs next to nothing. Where there are a few, which of the zones gets one
+//! more pod decides whether a machine is needed there, and that is worth up to a quarter of the
+//! price. So the machines of a small plan are given up together with the zones of their pods, and
+//! bought anew by a covering problem that knows both ([`market`], [`search`]): a load is for
+//! machines of one zone, and how a shape's pods are dealt out among zones is a variable of the
+//! problem like what is bought. The result is taken if it costs less.
 //!
 //! Only pods whose rules the problem can express take part ([`model`]); machines that hold any
 //! other pod stay as they are.

@@ -1,9 +1,10 @@
 //! Which machines to buy: column generation, then a dive.
 //!
-//! The covering problem ([`Master`]) has one row for each row of the model. Pods that are spread
-//! ask for nothing there by themselves: one more row for each such shape asks for one way to deal
-//! its pods out, and a column that is such a way asks for the pods in the zones' rows. Loads and
-//! ways to deal pods out are added as long as they make what is bought cheaper.
+//! The covering problem ([`Master`](crate::dual::Master)) has one row for each row of the model.
+//! Pods that are spread ask for nothing there by themselves: one more row for each such shape asks
+//! for one way to deal its pods out, and a column that is such a way asks for the pods in the
+//! zones' rows. Loads and ways to deal pods out are added as long as they make what is bought
+//! cheaper.
 //!
 //! What is bought then are fractions. A dive buys one machine of the load after which the rest is
 //! cheapest, lets the problem adapt what is left to it, and goes on until all pods are held. It is
