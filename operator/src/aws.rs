@@ -120,7 +120,7 @@ impl std::fmt::Debug for AwsProvider {
 
 impl AwsProvider {
     /// Puts the parts together; calls nothing.
-    pub fn assemble(
+    pub(crate) fn assemble(
         options: AwsSettings,
         clients: Clients,
         cluster: Cluster,

@@ -25,7 +25,7 @@ impl Clock {
     }
 
     /// Anchored to a given time: tokio's current instant is `anchor`.
-    pub fn anchored(anchor: Timestamp) -> Self {
+    pub(crate) fn anchored(anchor: Timestamp) -> Self {
         Self { anchor, started: Instant::now() }
     }
 

@@ -41,7 +41,7 @@ pub struct Context {
 
 impl Context {
     /// Who is told what the operator's tasks do.
-    pub fn observer(&self) -> Observer {
+    pub(crate) fn observer(&self) -> Observer {
         Observer { metrics: self.metrics.clone(), liveness: self.liveness.clone() }
     }
 }

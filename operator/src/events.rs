@@ -1,6 +1,6 @@
 //! Kubernetes events, published without repeating themselves and without being lost.
 //!
-//! [`Recorder::publish`] never waits and never fails: the event goes into a bounded [queue](queue),
+//! [`Recorder::publish`] never waits and never fails: the event goes into a bounded [`queue`],
 //! from which one task ([`Publisher::run`]) writes to the API server. An event counts as said, and
 //! rests for its window, only once the API server has taken it; while it waits, a newer one about
 //! the same thing takes its place. In a cluster of 10,000 nodes everything that is there to be said
@@ -119,7 +119,7 @@ impl Event {
     /// Makes the event differ from others of its reason and object by `value` too. The message is
     /// never part of that: a changed message is still the same event.
     #[must_use]
-    pub fn distinct_by(mut self, value: impl Into<String>) -> Self {
+    pub(crate) fn distinct_by(mut self, value: impl Into<String>) -> Self {
         self.dedupe.push(value.into());
         self
     }
@@ -127,7 +127,7 @@ impl Event {
     /// Makes obsolete what still waits to be said about the object with this reason, whatever
     /// distinguishes it.
     #[must_use]
-    pub fn superseding(mut self) -> Self {
+    pub(crate) fn superseding(mut self) -> Self {
         self.supersedes = true;
         self
     }
@@ -157,12 +157,13 @@ impl Event {
     }
 
     /// The object that the event is about.
-    pub fn regarding(&self) -> &ObjectReference {
+    #[cfg(test)]
+    pub(crate) fn regarding(&self) -> &ObjectReference {
         &self.regarding
     }
 
     /// The name of its object.
-    pub fn object_name(&self) -> &str {
+    pub(crate) fn object_name(&self) -> &str {
         self.regarding.name.as_deref().unwrap_or_default()
     }
 

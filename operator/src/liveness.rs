@@ -92,7 +92,7 @@ pub struct Underway {
 
 impl Underway {
     /// Something came of it.
-    pub fn progressed(&self) {
+    pub(crate) fn progressed(&self) {
         if let Some(turn) = self.turns.lock().underway.get_mut(&self.id) {
             turn.progressed = Instant::now();
         }

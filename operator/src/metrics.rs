@@ -37,7 +37,7 @@ use self::queues::QueueMetrics;
 use self::transitions::Transitions;
 
 /// Buckets of durations in seconds (upstream's).
-pub const DURATION_BUCKETS: &[f64] = &[
+pub(crate) const DURATION_BUCKETS: &[f64] = &[
     0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9,
     1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0,
     25.0, 30.0, 40.0, 50.0, 60.0, 120.0, 150.0, 300.0, 450.0, 600.0,
@@ -52,7 +52,7 @@ pub struct Counters<const N: usize>(Arc<Family<[String; N], Counter>>);
 
 impl<const N: usize> Counters<N> {
     /// Counts one; `values` in the order of the label names.
-    pub fn inc(&self, values: [&str; N]) {
+    pub(crate) fn inc(&self, values: [&str; N]) {
         self.add(values, 1);
     }
 
@@ -177,7 +177,7 @@ impl Registry {
     }
 
     /// A family of histograms, whose names say the unit.
-    pub fn histograms<const N: usize>(
+    pub(crate) fn histograms<const N: usize>(
         &self,
         name: &str,
         help: &'static str,
@@ -267,7 +267,7 @@ impl Metrics {
     /// From now on series of what `live` does not name are forgotten after a while
     /// ([`family::KEPT`]). It is asked at scrapes, at most once a minute, and answers `None` as
     /// long as it does not know.
-    pub fn forget_all_but(&self, live: impl Fn() -> Option<Live> + Send + Sync + 'static) {
+    pub(crate) fn forget_all_but(&self, live: impl Fn() -> Option<Live> + Send + Sync + 'static) {
         self.registry.0.lock().live = Some(Arc::new(live));
     }
 

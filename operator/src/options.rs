@@ -230,7 +230,7 @@ pub enum LogLevel {
 
 impl LogLevel {
     /// As `tracing` filters.
-    pub fn as_filter(self) -> &'static str {
+    pub(crate) fn as_filter(self) -> &'static str {
         match self {
             Self::Debug => "debug",
             Self::Info => "info",
@@ -298,14 +298,14 @@ impl Options {
 impl CoreOptions {
     /// The port to debug through: none where the administrator wants none, or gave the same one to
     /// metrics or probes, which the cluster relies on.
-    pub fn debug_port(&self) -> Option<u16> {
+    pub(crate) fn debug_port(&self) -> Option<u16> {
         let is_taken = [0, self.metrics_port, self.health_probe_port].contains(&self.debug_port);
         (!is_taken).then_some(self.debug_port)
     }
 
     /// The port to serve decisions on: none where the administrator wants none, or gave the same
     /// one to another server.
-    pub fn decisions_port(&self) -> Option<u16> {
+    pub(crate) fn decisions_port(&self) -> Option<u16> {
         let others = [0, self.metrics_port, self.health_probe_port, self.debug_port];
         (!others.contains(&self.decisions_port)).then_some(self.decisions_port)
     }

@@ -1,6 +1,6 @@
 //! What the cluster looks like, as the watches and the operator's own writes say.
 //!
-//! One task ([`StateTask::run`]) mutates [`Cluster`](cluster::Cluster); everybody else reads it
+//! One task ([`StateTask::run`]) mutates [`Cluster`]; everybody else reads it
 //! through [`State::read`], for a moment and never across an await, or asks for a change through
 //! [`State::apply`] and waits until it is in. After each change the task tells its subscribers what
 //! was touched; the controllers' queues are such subscribers.
@@ -113,12 +113,12 @@ impl State {
     }
 
     /// Waits until the state can be planned on ([`Cluster::is_synced`]).
-    pub async fn synced(&self) {
+    pub(crate) async fn synced(&self) {
         self.complete(|complete| complete.synced).await;
     }
 
     /// Waits until the state can't be planned on.
-    pub async fn incomplete(&self) {
+    pub(crate) async fn incomplete(&self) {
         self.complete(|complete| !complete.synced).await;
     }
 
@@ -136,7 +136,7 @@ impl State {
     }
 
     /// Waits until NodeClaims were listed: until then one that is not here may exist.
-    pub async fn claims_listed(&self) {
+    pub(crate) async fn claims_listed(&self) {
         self.complete(|complete| complete.claims).await;
     }
 

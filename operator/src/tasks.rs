@@ -36,7 +36,7 @@ impl Task {
 
 /// Who is told what tasks do.
 #[derive(Clone, Debug)]
-pub struct Observer {
+pub(crate) struct Observer {
     /// Counts it, panics that it survives among it.
     pub metrics: Metrics,
     /// Notices what does not end.

@@ -59,7 +59,7 @@ pub fn number(n: impl TryInto<i64>) -> i64 {
 
 /// Whether what runs here is traced: a call gets a span of its own only where it belongs to
 /// something.
-pub fn is_traced() -> bool {
+pub(crate) fn is_traced() -> bool {
     Span::current().metadata().is_some_and(is_ours)
 }
 

@@ -37,7 +37,7 @@ const MANAGER: &str = "tenon";
 
 /// What has to hold of the stored object for a patch to be accepted; otherwise it is a conflict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Precondition {
+pub(crate) enum Precondition {
     /// It is the object that was read, not one that was created later with the same name.
     SameUid,
     /// Nothing has changed it since it was read, either.
@@ -52,7 +52,7 @@ enum Endpoint {
 }
 
 /// A kind without namespaces that the state does not hold.
-pub trait Unwatched:
+pub(crate) trait Unwatched:
     Resource<DynamicType = (), Scope = ClusterResourceScope> + Clone + Debug + DeserializeOwned
 {
 }
@@ -85,7 +85,7 @@ impl Writer {
 
     /// Deletes a NodeClaim, unless it is gone or was made again: then it answers false. Its
     /// finalizer keeps it until its machine is gone.
-    pub async fn delete_claim(&self, claim: &NodeClaim) -> Result<bool, WriteError> {
+    pub(crate) async fn delete_claim(&self, claim: &NodeClaim) -> Result<bool, WriteError> {
         let api: Api<NodeClaim> = Api::all(self.client.clone());
         let name = name(&claim.metadata);
         let params = only_uid(claim.metadata.uid.clone());
@@ -110,7 +110,7 @@ impl Writer {
     }
 
     /// Patches a NodeClaim's metadata or spec; `body` is merged.
-    pub async fn patch_claim(
+    pub(crate) async fn patch_claim(
         &self,
         claim: &NodeClaim,
         body: Value,
@@ -121,7 +121,7 @@ impl Writer {
 
     /// Merges annotations into a NodeClaim of which only its metadata is at hand, because the rest
     /// of it may not parse.
-    pub async fn annotate_claim(
+    pub(crate) async fn annotate_claim(
         &self,
         metadata: &ObjectMeta,
         annotations: &BTreeMap<&'static str, &str>,
@@ -145,7 +145,10 @@ impl Writer {
     }
 
     /// Patches a NodeClaim's status to that of `claim`, from which it was computed.
-    pub async fn patch_claim_status(&self, claim: &NodeClaim) -> Result<NodeClaim, WriteError> {
+    pub(crate) async fn patch_claim_status(
+        &self,
+        claim: &NodeClaim,
+    ) -> Result<NodeClaim, WriteError> {
         self.patch(
             self.all(),
             "patching the status of",
@@ -159,7 +162,7 @@ impl Writer {
 
     /// Deletes a NodeClaim that is as `claim` was read; refused as a conflict when it has changed
     /// since, and done when it is gone.
-    pub async fn delete_claim_unchanged(&self, claim: &NodeClaim) -> Result<(), WriteError> {
+    pub(crate) async fn delete_claim_unchanged(&self, claim: &NodeClaim) -> Result<(), WriteError> {
         let api: Api<NodeClaim> = Api::all(self.client.clone());
         let name = name(&claim.metadata);
         let mut params = only_uid(claim.metadata.uid.clone());
@@ -180,7 +183,7 @@ impl Writer {
     }
 
     /// Takes the finalizer off a NodeClaim, so that it goes.
-    pub async fn release_claim(&self, claim: &NodeClaim) -> Result<(), WriteError> {
+    pub(crate) async fn release_claim(&self, claim: &NodeClaim) -> Result<(), WriteError> {
         let body = json!({"metadata": {"finalizers": without_ours(&claim.metadata)}});
         let (api, metadata) = (self.all(), &claim.metadata);
         match send::<NodeClaim>(api, "releasing", metadata, body, Unchanged, Endpoint::Object).await
@@ -196,12 +199,16 @@ impl Writer {
     }
 
     /// Patches a NodePool; `body` is merged.
-    pub async fn patch_pool(&self, pool: &NodePool, body: Value) -> Result<NodePool, WriteError> {
+    pub(crate) async fn patch_pool(
+        &self,
+        pool: &NodePool,
+        body: Value,
+    ) -> Result<NodePool, WriteError> {
         self.patch(self.all(), "patching", pool, body, SameUid, Endpoint::Object).await
     }
 
     /// Patches a NodePool's status with the fields of `status`.
-    pub async fn patch_pool_status(
+    pub(crate) async fn patch_pool_status(
         &self,
         pool: &NodePool,
         status: Value,
@@ -214,7 +221,7 @@ impl Writer {
 
     /// Patches a NodeOverlay's status; `status` is merged, and refused when the overlay has changed
     /// since it was read.
-    pub async fn patch_overlay_status(
+    pub(crate) async fn patch_overlay_status(
         &self,
         overlay: &NodeOverlay,
         status: Value,
@@ -225,7 +232,7 @@ impl Writer {
     }
 
     /// Writes a CapacityBuffer's status, unless the buffer has changed since it was read.
-    pub async fn patch_buffer_status(
+    pub(crate) async fn patch_buffer_status(
         &self,
         buffer: &CapacityBuffer,
         status: &CapacityBufferStatus,
@@ -248,7 +255,7 @@ impl Writer {
 
     /// Patches a Node; `body` is merged, and refused as a conflict when the lists that it replaces
     /// have changed since `node` was read. Nothing is sent if it would change nothing.
-    pub async fn patch_node(&self, node: &Node, body: &Value) -> Result<Node, WriteError> {
+    pub(crate) async fn patch_node(&self, node: &Node, body: &Value) -> Result<Node, WriteError> {
         let Some(patched) = self.send_narrow("patching", node, body).await? else {
             return Ok(node.clone());
         };
@@ -277,19 +284,23 @@ impl Writer {
 
     /// Merges labels into a Node; those that are `null` are taken away. Unlike lists they are
     /// nobody else's, so that it is not refused when the Node has changed meanwhile.
-    pub async fn label_node(&self, node: &Node, labels: Value) -> Result<Node, WriteError> {
+    pub(crate) async fn label_node(&self, node: &Node, labels: Value) -> Result<Node, WriteError> {
         let body = json!({ "metadata": { "labels": labels } });
         self.patch(self.all(), "labelling", node, body, SameUid, Endpoint::Object).await
     }
 
     /// Patches a NodeClass, a kind that the state does not hold: its provider has to take in the
     /// answer. `body` is merged, and refused when the NodeClass has changed since it was read.
-    pub async fn patch_class<K: Unwatched>(&self, class: &K, body: Value) -> Result<K, WriteError> {
+    pub(crate) async fn patch_class<K: Unwatched>(
+        &self,
+        class: &K,
+        body: Value,
+    ) -> Result<K, WriteError> {
         send(self.all(), "patching", class.meta(), body, Unchanged, Endpoint::Object).await
     }
 
     /// The same with the fields of its status.
-    pub async fn patch_class_status<K: Unwatched>(
+    pub(crate) async fn patch_class_status<K: Unwatched>(
         &self,
         class: &K,
         status: Value,
@@ -312,7 +323,7 @@ impl Writer {
 
     /// Deletes a Node, unless it is gone or was made again. Its finalizer keeps it until it is
     /// drained.
-    pub async fn delete_node(&self, node: &Node) -> Result<(), WriteError> {
+    pub(crate) async fn delete_node(&self, node: &Node) -> Result<(), WriteError> {
         let api: Api<Node> = Api::all(self.client.clone());
         let params = only_uid(node.metadata.uid.clone());
         match api.delete(node.name(), &params).await {
@@ -325,7 +336,7 @@ impl Writer {
     }
 
     /// Asks a pod to go, as its PodDisruptionBudgets allow.
-    pub async fn evict_pod(&self, key: &ObjectKey, uid: &str) -> Result<(), WriteError> {
+    pub(crate) async fn evict_pod(&self, key: &ObjectKey, uid: &str) -> Result<(), WriteError> {
         let api: Api<KubePod> = Api::namespaced(self.client.clone(), &key.namespace);
         // Not `Api::evict`: it spells the delete options in a way that the API server does not
         // read, and the precondition would be lost.
@@ -343,7 +354,7 @@ impl Writer {
 
     /// Gives a pod a deletion cost, or takes back what it was given. Refused as a conflict where
     /// somebody else has set one, and when the pod was made again.
-    pub async fn apply_deletion_cost(
+    pub(crate) async fn apply_deletion_cost(
         &self,
         key: &ObjectKey,
         uid: &str,
@@ -397,7 +408,7 @@ impl Writer {
     }
 
     /// Deletes a pod with this grace period, whatever protects it.
-    pub async fn delete_pod(
+    pub(crate) async fn delete_pod(
         &self,
         key: &ObjectKey,
         uid: &str,

@@ -56,7 +56,7 @@ const NO_ANSWER: &str = "<error>";
 families! {
     /// What calls to AWS are counted in.
     #[derive(Clone, Debug)]
-    pub struct CallMetrics {
+    pub(crate) struct CallMetrics {
         /// Number of requests to AWS, by the HTTP status of the last attempt
         requests: counters("aws_sdk_go_request_total", ["service", "action", "code"]),
         /// Duration of requests to AWS, including all attempts

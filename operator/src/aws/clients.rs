@@ -17,7 +17,7 @@ const LONG_POLL: Duration = Duration::from_secs(20);
 
 /// One client per service.
 #[derive(Clone, Debug)]
-pub struct Clients {
+pub(crate) struct Clients {
     /// EC2.
     pub ec2: Ec2,
     /// IAM.
@@ -64,7 +64,7 @@ fn sqs_timeouts(config: &SdkConfig) -> TimeoutConfig {
 
 impl Clients {
     /// From the default chain.
-    pub async fn from_default_chain(calls: &CallMetrics) -> Result<Self, NoRegion> {
+    pub(crate) async fn from_default_chain(calls: &CallMetrics) -> Result<Self, NoRegion> {
         let name = AppName::new(concat!("tenon-", env!("CARGO_PKG_VERSION")))
             .expect("letters, digits, dots and dashes");
         let config = aws_config::defaults(BehaviorVersion::latest())
@@ -77,7 +77,7 @@ impl Clients {
     }
 
     /// With a configuration that is made already.
-    pub fn new(config: &SdkConfig) -> Result<Self, NoRegion> {
+    pub(crate) fn new(config: &SdkConfig) -> Result<Self, NoRegion> {
         Self::counted(config, None)
     }
 

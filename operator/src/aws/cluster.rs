@@ -21,7 +21,7 @@ const IN_CLUSTER_CA: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.cr
 
 /// The cluster, as far as it is known.
 #[derive(Debug)]
-pub struct Cluster {
+pub(crate) struct Cluster {
     eks: Client,
     from_eks: bool,
     facts: RwLock<ClusterFacts>,
@@ -40,7 +40,7 @@ struct Described {
 impl Cluster {
     /// Finds out what options don't say. The endpoint must be found; CA and DNS address are looked
     /// for and may stay unknown.
-    pub async fn discover(
+    pub(crate) async fn discover(
         eks: Client,
         options: &AwsSettings,
         kubernetes: &kube::Client,
@@ -79,8 +79,9 @@ impl Cluster {
         })
     }
 
-    /// Known facts, for tests and tools.
-    pub fn known(eks: Client, facts: ClusterFacts, version: &str) -> Self {
+    /// Known facts.
+    #[cfg(test)]
+    pub(crate) fn known(eks: Client, facts: ClusterFacts, version: &str) -> Self {
         Self {
             eks,
             from_eks: false,
@@ -90,22 +91,22 @@ impl Cluster {
     }
 
     /// What is known now.
-    pub fn facts(&self) -> ClusterFacts {
+    pub(crate) fn facts(&self) -> ClusterFacts {
         self.facts.read().clone()
     }
 
     /// The CA as it goes into user data and into the hash of NodeClasses.
-    pub fn ca_bundle(&self) -> Option<String> {
+    pub(crate) fn ca_bundle(&self) -> Option<String> {
         self.facts.read().ca_bundle.clone()
     }
 
     /// `1.33`; `None` until it was read once.
-    pub fn version(&self) -> Option<String> {
+    pub(crate) fn version(&self) -> Option<String> {
         self.version.read().clone()
     }
 
     /// Makes sure that the address range of Services is known.
-    pub async fn resolve_service_cidr(&self) -> Result<()> {
+    pub(crate) async fn resolve_service_cidr(&self) -> Result<()> {
         let name = {
             let facts = self.facts.read();
             if facts.service_cidr.is_some() {
@@ -122,7 +123,7 @@ impl Cluster {
     }
 
     /// The cluster's ARN.
-    pub async fn arn(&self) -> Result<String> {
+    pub(crate) async fn arn(&self) -> Result<String> {
         let name = self.facts.read().name.clone();
         describe(&self.eks, &name)
             .await?
@@ -131,7 +132,7 @@ impl Cluster {
     }
 
     /// Reads the version again.
-    pub async fn refresh_version(&self, kubernetes: &kube::Client) -> Result<()> {
+    pub(crate) async fn refresh_version(&self, kubernetes: &kube::Client) -> Result<()> {
         let found = if self.from_eks {
             let name = self.facts.read().name.clone();
             describe(&self.eks, &name)

@@ -42,14 +42,14 @@ pub(super) use self::templates::{delete_launch_template, launch_templates};
 
 /// EC2, called no faster than the account bears. Clones share the pace.
 #[derive(Clone, Debug)]
-pub struct Ec2 {
+pub(crate) struct Ec2 {
     client: Client,
     pace: Arc<Pace>,
 }
 
 impl Ec2 {
     /// With the configuration of a client.
-    pub fn new(config: aws_sdk_ec2::config::Builder) -> Self {
+    pub(crate) fn new(config: aws_sdk_ec2::config::Builder) -> Self {
         let pace = Arc::<Pace>::default();
         let config = config.interceptor(Watch(Arc::clone(&pace))).build();
         Self { client: Client::from_conf(config), pace }

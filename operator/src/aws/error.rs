@@ -63,7 +63,7 @@ pub(super) type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
     /// From an SDK error.
-    pub fn from_sdk<E>(operation: &'static str, error: &SdkError<E, HttpResponse>) -> Self
+    pub(crate) fn from_sdk<E>(operation: &'static str, error: &SdkError<E, HttpResponse>) -> Self
     where
         E: ProvideErrorMetadata + std::error::Error + 'static,
     {
@@ -90,7 +90,7 @@ impl Error {
     }
 
     /// From an error item inside of a successful answer.
-    pub fn from_code(operation: &'static str, code: &str, message: &str) -> Self {
+    pub(crate) fn from_code(operation: &'static str, code: &str, message: &str) -> Self {
         Self {
             operation,
             kind: kind_of(code),
@@ -116,12 +116,12 @@ impl Error {
     }
 
     /// Whether the same call may succeed a little later.
-    pub fn is_retryable(&self) -> bool {
+    pub(crate) fn is_retryable(&self) -> bool {
         matches!(self.kind, Kind::Throttled | Kind::Transient)
     }
 
     /// Whether a launch template that was to be used is gone.
-    pub fn is_launch_template_not_found(&self) -> bool {
+    pub(crate) fn is_launch_template_not_found(&self) -> bool {
         self.code.as_deref().is_some_and(|code| {
             code == "InvalidLaunchTemplateName.NotFoundException"
                 || code == "InvalidLaunchTemplateId.NotFound"
@@ -129,18 +129,18 @@ impl Error {
     }
 
     /// Whether the instance profile is not (yet) known to EC2.
-    pub fn is_instance_profile_not_found(&self) -> bool {
+    pub(crate) fn is_instance_profile_not_found(&self) -> bool {
         self.message.to_ascii_lowercase().contains("invalid iam instance profile name")
     }
 
     /// Whether the role to attach does not exist, as opposed to the profile.
-    pub fn is_role_not_found(&self) -> bool {
+    pub(crate) fn is_role_not_found(&self) -> bool {
         self.is_not_found() && self.message.contains("role")
     }
 
     /// Reason (condition reason, metric label) and message for people, of a launch or a validation
     /// that failed with this.
-    pub fn launch_reason(&self) -> (&'static str, String) {
+    pub(crate) fn launch_reason(&self) -> (&'static str, String) {
         match (self.code.as_deref(), self.kind) {
             (None, Kind::Transient) => {
                 ("ConnectionFailed", format!("AWS did not answer ({})", self.message))

@@ -92,7 +92,7 @@ pub fn plain(family: AmiFamily, bootstrap: &Bootstrap) -> Result<String, UserDat
 
 /// The labels of a NodeClaim that the kubelet may set on its own node. The rest is synchronised at
 /// registration.
-pub fn kubelet_labels(
+pub(crate) fn kubelet_labels(
     family: AmiFamily,
     claim: &BTreeMap<String, String>,
     capacity_type: &str,
@@ -117,7 +117,7 @@ fn is_restricted_to_kubelet(key: &str) -> bool {
 
 /// The taints that a node registers with: the claim's, and the one that holds pods off until
 /// registration.
-pub fn kubelet_taints(taints: &[Taint], startup_taints: &[Taint]) -> Vec<Taint> {
+pub(crate) fn kubelet_taints(taints: &[Taint], startup_taints: &[Taint]) -> Vec<Taint> {
     let unregistered = Taint::new(labels::UNREGISTERED_TAINT, TaintEffect::NoExecute);
     let mut all: Vec<Taint> = taints.iter().chain(startup_taints).cloned().collect();
     if !all.iter().any(|taint| taint.matches(&unregistered)) {

@@ -190,7 +190,7 @@ impl Publisher {
 
     /// The next event, as if it had been written.
     #[cfg(test)]
-    pub fn try_next(&mut self) -> Option<Event> {
+    pub(crate) fn try_next(&mut self) -> Option<Event> {
         let now = self.clock.now();
         let mut queue = self.shared.queue.lock();
         let (slot, waiting) = queue.pop(now)?;

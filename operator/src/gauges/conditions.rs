@@ -86,7 +86,7 @@ impl Exposed for Conditions {
 }
 
 /// Writes the gauges of NodeClasses, which the state does not have. `conditions` are those of one.
-pub fn of_classes<K: Resource<DynamicType = ()>>(
+pub(crate) fn of_classes<K: Resource<DynamicType = ()>>(
     kind: Kind,
     classes: &[Arc<K>],
     conditions: impl Fn(&K) -> &[Condition],

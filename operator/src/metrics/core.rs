@@ -237,7 +237,7 @@ families! {
 impl Core {
     /// Forgets what only a leader measures: on a replica that leads no more it would stand as it
     /// was, beside what the new leader says.
-    pub fn forget_leading(&self) {
+    pub(crate) fn forget_leading(&self) {
         self.pod_deletion_cost_pending.clear();
         self.unschedulable_pods.clear();
         self.pending_pods_by_zone.clear();

@@ -39,7 +39,7 @@ impl QueueMeter {
     }
 
     /// So many keys wait now, and so many have come since this was said last.
-    pub fn queued(&self, depth: usize, added: u64) {
+    pub(crate) fn queued(&self, depth: usize, added: u64) {
         let Some(metrics) = &self.metrics else { return };
         let depth = u32::try_from(depth).unwrap_or(u32::MAX);
         metrics.depth.set([self.name; 2], f64::from(depth));

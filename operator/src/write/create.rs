@@ -51,7 +51,7 @@ const LONGEST_NAME: usize = 63;
 impl Writer {
     /// Creates a NodeClaim under a name that begins with its `generateName`. The state has it when
     /// this returns.
-    pub async fn create_claim(&self, claim: &NodeClaim) -> Result<NodeClaim, WriteError> {
+    pub(crate) async fn create_claim(&self, claim: &NodeClaim) -> Result<NodeClaim, WriteError> {
         let mut names_left = NAMES;
         loop {
             names_left -= 1;

@@ -63,13 +63,13 @@ impl WriteError {
 
     /// It may pass by itself: somebody was faster, or the API server can't be reached, is
     /// overloaded or has a fault.
-    pub fn is_passing(&self) -> bool {
+    pub(crate) fn is_passing(&self) -> bool {
         self.is_conflict() || self.code().is_none_or(|code| matches!(code, 429 | 500..))
     }
 
     /// The API server has understood and does not want to, as when an admission webhook denies it
     /// or a permission is missing. It will not change its mind for being asked again at once.
-    pub fn is_refused(&self) -> bool {
+    pub(crate) fn is_refused(&self) -> bool {
         // A webhook that can't be reached is an error 500.
         let webhook = || self.code() == Some(500) && self.message().contains("webhook");
         let refused =

@@ -412,7 +412,7 @@ impl Cluster {
     }
 
     /// Whether a NodeClass of this kind is the provider's.
-    pub fn is_managed(&self, group: &str, kind: &str) -> bool {
+    pub(crate) fn is_managed(&self, group: &str, kind: &str) -> bool {
         self.kinds.iter().any(|known| known.group == group && known.kind == kind)
     }
 

@@ -267,7 +267,7 @@ impl Pod {
     }
 
     /// A static pod.
-    pub fn is_mirror(&self) -> bool {
+    pub(crate) fn is_mirror(&self) -> bool {
         self.owner == Owner::Node
     }
 
@@ -278,7 +278,7 @@ impl Pod {
 
     /// kube-scheduler found no place for it, or has not tried yet; not a pod of a DaemonSet, which
     /// has its place.
-    pub fn awaits_node(&self) -> bool {
+    pub(crate) fn awaits_node(&self) -> bool {
         let movable = !self.is_daemon() && !self.is_mirror();
         self.node.is_none()
             && movable

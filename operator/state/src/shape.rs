@@ -149,7 +149,7 @@ fn preferred_affinity(
 
 /// Whether a required node affinity names fields of nodes instead of labels, which no machine can
 /// be planned for.
-pub fn has_match_fields(spec: &PodSpec) -> bool {
+pub(crate) fn has_match_fields(spec: &PodSpec) -> bool {
     spec.affinity
         .as_ref()
         .and_then(|affinity| affinity.node_affinity.as_ref())

@@ -42,7 +42,7 @@ pub fn package(
 ///
 /// # Errors
 /// When they have another.
-pub fn has_version(chart: &Path, version: &str) -> Result<(), Error> {
+pub(crate) fn has_version(chart: &Path, version: &str) -> Result<(), Error> {
     let file = chart.join("Chart.yaml");
     let text = String::from_utf8_lossy(&read(&file)?).into_owned();
     for key in ["version", "appVersion"] {

@@ -21,7 +21,7 @@ use crate::tree::{Tree, gzip};
 const USER: u32 = 65532;
 
 /// Where the CA bundle is, in the image and in most distributions.
-pub const CA_BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
+pub(crate) const CA_BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// What an image is made from.
 #[derive(Clone, Debug)]

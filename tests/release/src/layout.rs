@@ -17,9 +17,9 @@ pub const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 /// How an image is run.
 pub const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 /// Files of an image.
-pub const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
+pub(crate) const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 /// Files of an image, compressed.
-pub const LAYER_GZIP: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
+pub(crate) const LAYER_GZIP: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 
 /// The annotation that tells an image's tag.
 const REF_NAME: &str = "org.opencontainers.image.ref.name";
@@ -86,7 +86,7 @@ pub struct Manifest {
 }
 
 /// The digest of a content, `sha256:…`.
-pub fn digest_of(content: &[u8]) -> String {
+pub(crate) fn digest_of(content: &[u8]) -> String {
     format!("sha256:{}", hex::encode(digest(&SHA256, content)))
 }
 
@@ -152,7 +152,7 @@ impl Layout {
     ///
     /// # Panics
     /// Never: the documents of images can be written as JSON.
-    pub fn add_json(
+    pub(crate) fn add_json(
         &self,
         media_type: &str,
         document: &impl Serialize,
@@ -164,7 +164,7 @@ impl Layout {
     ///
     /// # Errors
     /// When it can't be read, or has another digest.
-    pub fn blob(&self, descriptor: &Descriptor) -> Result<Vec<u8>, Error> {
+    pub(crate) fn blob(&self, descriptor: &Descriptor) -> Result<Vec<u8>, Error> {
         let path = self.path(&descriptor.digest)?;
         let content = read(&path)?;
         let found = digest_of(&content);
@@ -192,7 +192,7 @@ impl Layout {
     ///
     /// # Errors
     /// When it can't be written.
-    pub fn set_image(&self, image: &Descriptor, tag: &str) -> Result<(), Error> {
+    pub(crate) fn set_image(&self, image: &Descriptor, tag: &str) -> Result<(), Error> {
         let mut image = image.clone();
         image.annotations.insert(REF_NAME.to_owned(), tag.to_owned());
         let index = json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": [image] });

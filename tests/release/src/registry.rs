@@ -123,7 +123,7 @@ impl Login {
     }
 
     /// What a Docker configuration file (`docker login`, `helm registry login`) has for a host.
-    pub fn of_docker_config(config: &str, host: &str) -> Option<Self> {
+    pub(crate) fn of_docker_config(config: &str, host: &str) -> Option<Self> {
         let config: Value = serde_json::from_str(config).ok()?;
         let auth = config["auths"][host]["auth"].as_str()?;
         let pair = String::from_utf8(STANDARD.decode(auth).ok()?).ok()?;

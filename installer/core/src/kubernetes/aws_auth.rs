@@ -39,7 +39,7 @@ impl Mapping {
 
     /// The same for nodes that may run Windows, where kube-proxy has the identity of its node.
     #[must_use]
-    pub fn including_windows(mut self) -> Self {
+    pub(crate) fn including_windows(mut self) -> Self {
         self.groups.push("eks:kube-proxy-windows".to_owned());
         self
     }

@@ -93,7 +93,11 @@ pub fn carry_out(snapshot: &Snapshot, policy: &Policy, scheduler: Scheduler) -> 
 
 /// The cluster once the machines of a plan are there and kube-scheduler has dealt the pods out as
 /// it likes; and how many pods that wait found no place.
-pub fn deal_out(snapshot: &Snapshot, plan: &Plan, scheduler: Scheduler) -> (Snapshot, usize) {
+pub(crate) fn deal_out(
+    snapshot: &Snapshot,
+    plan: &Plan,
+    scheduler: Scheduler,
+) -> (Snapshot, usize) {
     let mut cluster = Cluster::new(snapshot, scheduler);
     cluster.launch(plan);
     cluster.deal();

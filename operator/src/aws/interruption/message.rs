@@ -47,7 +47,7 @@ impl Kind {
     }
 
     /// Whether its machines are beyond draining: nothing on them is waited for.
-    pub fn is_forceful(self) -> bool {
+    pub(crate) fn is_forceful(self) -> bool {
         matches!(self, Self::InstanceStatus | Self::SystemStatus)
     }
 

@@ -67,7 +67,7 @@ impl Cluster {
     }
 
     /// Whether they are.
-    pub fn plans_for_claims(&self) -> bool {
+    pub(crate) fn plans_for_claims(&self) -> bool {
         self.devices.is_some()
     }
 

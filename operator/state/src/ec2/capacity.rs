@@ -86,7 +86,11 @@ fn memory(info: &TypeInfo, overhead: f64) -> i64 {
 
 /// How many pods get an address: every interface keeps one address for itself; two pods use the
 /// host's network.
-pub fn eni_limited_pods(network: Option<&NetworkInfo>, reserved_enis: i64, efa_only: i64) -> i64 {
+pub(crate) fn eni_limited_pods(
+    network: Option<&NetworkInfo>,
+    reserved_enis: i64,
+    efa_only: i64,
+) -> i64 {
     let Some(network) = network else { return 0 };
     let interfaces = (network.default_card_interfaces - reserved_enis - efa_only).max(0);
     if interfaces == 0 {

@@ -7,7 +7,7 @@ use tenon_planner::snapshot::{InstanceType, Operator, Requirement};
 
 /// The labels that follow from a name: category, generation, family, size, and whether its CPU is
 /// shared (`flex`). Where the name doesn't tell one, it is left out.
-pub fn labels_of_name(name: &str) -> Vec<(&'static str, String)> {
+pub(crate) fn labels_of_name(name: &str) -> Vec<(&'static str, String)> {
     let mut found = Vec::new();
     if let Some((category, generation)) = category_and_generation(name) {
         found.push((aws::INSTANCE_CATEGORY, category.to_owned()));

@@ -36,7 +36,7 @@ impl NetworkTable {
     }
 
     /// Branch interfaces (security groups for pods); 0 when the type can't have any.
-    pub fn branch_interfaces(&self, instance_type: &str) -> i64 {
+    pub(crate) fn branch_interfaces(&self, instance_type: &str) -> i64 {
         self.figures.get(instance_type).map_or(0, |figures| figures.1)
     }
 }
