@@ -4,8 +4,6 @@
 //! VPCs, subnets, security groups and what else nobody here handles stay in moto; their lists are
 //! filtered and paged here.
 
-use futures::future::BoxFuture;
-
 use super::aws_state::AwsState;
 use super::request::AwsRequest;
 use super::response::{AwsError, AwsResponse};
@@ -33,21 +31,17 @@ mod wish;
 pub(crate) struct Ec2;
 
 impl Service for Ec2 {
-    fn name(&self) -> &'static str {
-        "ec2"
-    }
-
     fn handles(&self, request: &AwsRequest) -> bool {
         request.service == "ec2"
     }
 
-    fn call<'a>(
-        &'a self,
-        request: &'a AwsRequest,
-        principal: &'a Principal,
-        aws_state: &'a AwsState,
-    ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
-        Box::pin(answer(request, principal, aws_state))
+    async fn call(
+        &self,
+        request: &AwsRequest,
+        principal: &Principal,
+        aws_state: &AwsState,
+    ) -> Result<AwsResponse, AwsError> {
+        answer(request, principal, aws_state).await
     }
 }
 

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use json_patch::merge;
 use parking_lot::Mutex;
@@ -351,24 +350,18 @@ impl Eks {
 }
 
 impl Service for Eks {
-    fn name(&self) -> &'static str {
-        "eks"
-    }
-
     fn handles(&self, request: &AwsRequest) -> bool {
         request.service == "eks"
     }
 
-    fn call<'a>(
-        &'a self,
-        request: &'a AwsRequest,
-        _principal: &'a Principal,
-        aws_state: &'a AwsState,
-    ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
-        Box::pin(async {
-            let answer = self.answer(request, aws_state).await?;
-            Ok(AwsResponse::json(request, &answer))
-        })
+    async fn call(
+        &self,
+        request: &AwsRequest,
+        _principal: &Principal,
+        aws_state: &AwsState,
+    ) -> Result<AwsResponse, AwsError> {
+        let answer = self.answer(request, aws_state).await?;
+        Ok(AwsResponse::json(request, &answer))
     }
 }
 

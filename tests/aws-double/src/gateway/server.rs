@@ -23,13 +23,13 @@ use super::events::{Event, emit};
 use super::instances::StateChange;
 use super::request::{AwsRequest, Params};
 use super::response::{AwsError, AwsResponse};
-use super::service::{Endpoint, Gate, Principal, Service};
+use super::service::{AnyService, Endpoint, Gate, Principal};
 use super::xml::Element;
 
 /// Everything that answers calls.
 pub(super) struct Server {
     pub(super) aws_state: Arc<AwsState>,
-    pub(super) services: Vec<Box<dyn Service>>,
+    pub(super) services: Vec<Arc<dyn AnyService>>,
     pub(super) endpoints: Vec<Box<dyn Endpoint>>,
     pub(super) gate: Box<dyn Gate>,
     pub(super) calls: Arc<CallLog>,

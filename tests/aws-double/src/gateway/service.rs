@@ -13,21 +13,48 @@ use super::response::{AwsError, AwsResponse};
 
 /// A service, or a part of one, that the gateway answers itself instead of forwarding it to moto.
 pub trait Service: Send + Sync + 'static {
-    /// Its name, for logs.
-    fn name(&self) -> &'static str;
-
     /// Whether it answers this call. The first service that says yes gets the call; what nobody
     /// wants goes to moto.
     fn handles(&self, request: &AwsRequest) -> bool;
 
     /// Answers a call that was authenticated and authorised. Errors are rendered by the gateway in
     /// the call's protocol.
+    fn call(
+        &self,
+        request: &AwsRequest,
+        principal: &Principal,
+        aws_state: &AwsState,
+    ) -> impl Future<Output = Result<AwsResponse, AwsError>> + Send;
+}
+
+/// Any [`Service`]. A trait with an `async fn` has no trait objects; here the future is boxed, so
+/// that the gateway can keep all services in one list.
+pub(crate) trait AnyService: Send + Sync + 'static {
+    /// As [`Service::handles`].
+    fn handles(&self, request: &AwsRequest) -> bool;
+
+    /// As [`Service::call`].
     fn call<'a>(
         &'a self,
         request: &'a AwsRequest,
         principal: &'a Principal,
         aws_state: &'a AwsState,
     ) -> BoxFuture<'a, Result<AwsResponse, AwsError>>;
+}
+
+impl<S: Service> AnyService for S {
+    fn handles(&self, request: &AwsRequest) -> bool {
+        Service::handles(self, request)
+    }
+
+    fn call<'a>(
+        &'a self,
+        request: &'a AwsRequest,
+        principal: &'a Principal,
+        aws_state: &'a AwsState,
+    ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
+        Box::pin(Service::call(self, request, principal, aws_state))
+    }
 }
 
 /// A route of the gateway that is no AWS API call: the container credential endpoint, the token
@@ -111,25 +138,6 @@ pub trait Gate: Send + Sync + 'static {
 
     /// Told after a call was answered: what it may have changed must be looked at anew.
     fn answered(&self, _request: &AwsRequest, _response: &AwsResponse) {}
-}
-
-impl<S: Service + ?Sized> Service for Arc<S> {
-    fn name(&self) -> &'static str {
-        (**self).name()
-    }
-
-    fn handles(&self, request: &AwsRequest) -> bool {
-        (**self).handles(request)
-    }
-
-    fn call<'a>(
-        &'a self,
-        request: &'a AwsRequest,
-        principal: &'a Principal,
-        aws_state: &'a AwsState,
-    ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
-        (**self).call(request, principal, aws_state)
-    }
 }
 
 impl<E: Endpoint + ?Sized> Endpoint for Arc<E> {

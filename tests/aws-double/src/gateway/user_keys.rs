@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
-
 use super::aws_state::AwsState;
 use super::identity::Identities;
 use super::request::AwsRequest;
@@ -84,10 +82,6 @@ fn with_user(request: &AwsRequest, principal: &Principal) -> super::request::Par
 }
 
 impl Service for UserKeys {
-    fn name(&self) -> &'static str {
-        "iam-user-keys"
-    }
-
     fn handles(&self, request: &AwsRequest) -> bool {
         request.service == "iam"
             && matches!(
@@ -96,18 +90,16 @@ impl Service for UserKeys {
             )
     }
 
-    fn call<'a>(
-        &'a self,
-        request: &'a AwsRequest,
-        principal: &'a Principal,
-        aws_state: &'a AwsState,
-    ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
-        Box::pin(async move {
-            if request.action == "CreateAccessKey" {
-                self.create(request, principal, aws_state).await
-            } else {
-                self.change(request, principal, aws_state).await
-            }
-        })
+    async fn call(
+        &self,
+        request: &AwsRequest,
+        principal: &Principal,
+        aws_state: &AwsState,
+    ) -> Result<AwsResponse, AwsError> {
+        if request.action == "CreateAccessKey" {
+            self.create(request, principal, aws_state).await
+        } else {
+            self.change(request, principal, aws_state).await
+        }
     }
 }
