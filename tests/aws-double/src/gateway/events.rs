@@ -303,7 +303,7 @@ pub struct EventBridge;
 
 impl Service for EventBridge {
     fn handles(&self, request: &AwsRequest) -> bool {
-        request.service == "events" && request.action == "PutEvents"
+        request.service == "events"
     }
 
     async fn call(
@@ -316,7 +316,7 @@ impl Service for EventBridge {
         let is_aws = |entry: &Value| {
             entry["Source"].as_str().is_some_and(|source| source.starts_with("aws."))
         };
-        if !entries.iter().any(is_aws) {
+        if request.action != "PutEvents" || !entries.iter().any(is_aws) {
             return aws_state.moto().forward(request).await;
         }
         let answers: Vec<Value> = entries

@@ -22,17 +22,6 @@ pub(crate) struct Iam;
 impl Service for Iam {
     fn handles(&self, request: &AwsRequest) -> bool {
         request.service == "iam"
-            && matches!(
-                request.action.as_str(),
-                "ListInstanceProfiles"
-                    | "ListInstanceProfileTags"
-                    | "CreateServiceLinkedRole"
-                    | "DeletePolicy"
-                    | "CreateRole"
-                    | "CreateInstanceProfile"
-                    | "AddClientIDToOpenIDConnectProvider"
-                    | "RemoveRoleFromInstanceProfile"
-            )
     }
 
     async fn call(
@@ -49,7 +38,8 @@ impl Service for Iam {
             "CreateRole" => create_role(request, aws_state).await,
             "AddClientIDToOpenIDConnectProvider" => add_client_id(request, aws_state).await,
             "RemoveRoleFromInstanceProfile" => remove_role(request, aws_state).await,
-            _ => create_instance_profile(request, aws_state).await,
+            "CreateInstanceProfile" => create_instance_profile(request, aws_state).await,
+            _ => aws_state.moto().forward(request).await,
         }
     }
 }

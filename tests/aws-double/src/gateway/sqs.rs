@@ -18,10 +18,6 @@ pub(crate) struct Sqs;
 impl Service for Sqs {
     fn handles(&self, request: &AwsRequest) -> bool {
         request.service == "sqs"
-            && (matches!(
-                request.action.as_str(),
-                "CreateQueue" | "DeleteQueue" | "SetQueueAttributes"
-            ) || key_actions(&request.action).is_some())
     }
 
     async fn call(
