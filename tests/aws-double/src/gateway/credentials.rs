@@ -25,7 +25,7 @@ use super::policy::{Call, Caller, Context, evaluate_resource_policy};
 use super::policy_store::{PolicyStore, Role};
 use super::request::AwsRequest;
 use super::response::{AwsError, AwsResponse};
-use super::service::{Endpoint, Principal, Service, json_response};
+use super::service::{Endpoint, Principal, Service, json_response, signed};
 use super::xml::escape;
 use service_account::{ReviewTokens, ServiceAccountToken, TokenRefusal};
 
@@ -308,20 +308,21 @@ impl Service for SessionIssuer {
     async fn call(
         &self,
         request: &AwsRequest,
-        principal: &Principal,
+        caller: Option<&Principal>,
         aws_state: &AwsState,
     ) -> Result<AwsResponse, AwsError> {
         match request.action.as_str() {
-            "GetCallerIdentity" => Ok(AwsResponse::query(
-                request,
-                &format!(
+            "GetCallerIdentity" => {
+                let caller = signed(caller)?;
+                let inner = format!(
                     "<Arn>{}</Arn><UserId>{}</UserId><Account>{}</Account>",
-                    escape(&principal.arn),
-                    escape(&principal.user_id),
-                    escape(&principal.account)
-                ),
-            )),
-            "AssumeRole" => self.assume_role(request, principal, aws_state).await,
+                    escape(&caller.arn),
+                    escape(&caller.user_id),
+                    escape(&caller.account)
+                );
+                Ok(AwsResponse::query(request, &inner))
+            }
+            "AssumeRole" => self.assume_role(request, signed(caller)?, aws_state).await,
             "AssumeRoleWithWebIdentity" => self.with_web_identity(request, aws_state).await,
             "AssumeRoleForPodIdentity" => {
                 self.assume_role_for_pod_identity(request, aws_state).await

@@ -7,7 +7,7 @@
 use super::aws_state::AwsState;
 use super::request::AwsRequest;
 use super::response::{AwsError, AwsResponse};
-use super::service::{Principal, Service};
+use super::service::{Principal, Service, signed};
 use super::xml::{Element, render};
 
 mod fleet;
@@ -38,18 +38,19 @@ impl Service for Ec2 {
     async fn call(
         &self,
         request: &AwsRequest,
-        principal: &Principal,
+        caller: Option<&Principal>,
         aws_state: &AwsState,
     ) -> Result<AwsResponse, AwsError> {
-        answer(request, principal, aws_state).await
+        answer(request, caller, aws_state).await
     }
 }
 
 async fn answer(
     request: &AwsRequest,
-    principal: &Principal,
+    caller: Option<&Principal>,
     aws_state: &AwsState,
 ) -> Result<AwsResponse, AwsError> {
+    let principal = signed(caller)?;
     match request.action.as_str() {
         // A dry run of these also says whether the parameters are good.
         "CreateFleet" => return fleet::create(request, principal, aws_state).await,

@@ -357,7 +357,7 @@ impl Service for Eks {
     async fn call(
         &self,
         request: &AwsRequest,
-        _principal: &Principal,
+        _caller: Option<&Principal>,
         aws_state: &AwsState,
     ) -> Result<AwsResponse, AwsError> {
         let answer = self.answer(request, aws_state).await?;

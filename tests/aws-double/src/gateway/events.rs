@@ -309,7 +309,7 @@ impl Service for EventBridge {
     async fn call(
         &self,
         request: &AwsRequest,
-        _principal: &Principal,
+        _caller: Option<&Principal>,
         aws_state: &AwsState,
     ) -> Result<AwsResponse, AwsError> {
         let entries = request.json["Entries"].as_array().cloned().unwrap_or_default();

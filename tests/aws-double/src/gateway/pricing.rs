@@ -96,7 +96,7 @@ impl Service for Pricing {
     async fn call(
         &self,
         request: &AwsRequest,
-        _principal: &Principal,
+        _caller: Option<&Principal>,
         aws_state: &AwsState,
     ) -> Result<AwsResponse, AwsError> {
         match request.action.as_str() {

@@ -46,7 +46,7 @@ impl Service for Quotas {
     async fn call(
         &self,
         request: &AwsRequest,
-        _principal: &Principal,
+        _caller: Option<&Principal>,
         _aws: &AwsState,
     ) -> Result<AwsResponse, AwsError> {
         if request.action != "GetServiceQuota" {

@@ -17,12 +17,12 @@ pub trait Service: Send + Sync + 'static {
     /// wants goes to moto.
     fn handles(&self, request: &AwsRequest) -> bool;
 
-    /// Answers a call that was authenticated and authorised. Errors are rendered by the gateway in
-    /// the call's protocol.
+    /// Answers a call that was authenticated and authorised. A call that needs no signature has no
+    /// caller. Errors are rendered by the gateway in the call's protocol.
     fn call(
         &self,
         request: &AwsRequest,
-        principal: &Principal,
+        caller: Option<&Principal>,
         aws_state: &AwsState,
     ) -> impl Future<Output = Result<AwsResponse, AwsError>> + Send;
 }
@@ -37,7 +37,7 @@ pub(crate) trait AnyService: Send + Sync + 'static {
     fn call<'a>(
         &'a self,
         request: &'a AwsRequest,
-        principal: &'a Principal,
+        caller: Option<&'a Principal>,
         aws_state: &'a AwsState,
     ) -> BoxFuture<'a, Result<AwsResponse, AwsError>>;
 }
@@ -50,10 +50,10 @@ impl<S: Service> AnyService for S {
     fn call<'a>(
         &'a self,
         request: &'a AwsRequest,
-        principal: &'a Principal,
+        caller: Option<&'a Principal>,
         aws_state: &'a AwsState,
     ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
-        Box::pin(Service::call(self, request, principal, aws_state))
+        Box::pin(Service::call(self, request, caller, aws_state))
     }
 }
 
@@ -83,8 +83,7 @@ pub(super) fn json_response(status: u16, body: &Value) -> Response<Bytes> {
 /// Who makes a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
-    /// `arn:aws:sts::…:assumed-role/Role/session`, `arn:aws:iam::…:user/name`; the empty text for
-    /// callers of unsigned actions.
+    /// `arn:aws:sts::…:assumed-role/Role/session`, `arn:aws:iam::…:user/name`.
     pub arn: String,
     /// Account ID.
     pub account: String,
@@ -109,6 +108,12 @@ impl Principal {
     }
 }
 
+/// The caller of an action that the gate lets only signed calls reach.
+pub(super) fn signed(caller: Option<&Principal>) -> Result<&Principal, AwsError> {
+    caller
+        .ok_or_else(|| AwsError::new("MissingAuthenticationToken", "The request has no signature"))
+}
+
 /// What the gate checked, for the call log, and what it decided.
 #[derive(Clone, Debug, Default)]
 pub struct Decision {
@@ -120,18 +125,18 @@ pub struct Decision {
 
 /// Finds out who calls, and whether they may.
 pub trait Gate: Send + Sync + 'static {
-    /// Who signed this call; an error when the credentials are unknown or have expired.
+    /// Who signed this call, or `None` when it needs no signature; an error when the credentials
+    /// are unknown or have expired.
     fn authenticate<'a>(
         &'a self,
         request: &'a AwsRequest,
         aws_state: &'a AwsState,
-    ) -> BoxFuture<'a, Result<Principal, AwsError>>;
+    ) -> BoxFuture<'a, Result<Option<Principal>, AwsError>>;
 
-    /// Whether they may make it. Resolves the resources that the call touches by itself, from the
-    /// request and the state.
+    /// Whether the caller may make it. Resolves the resources that the call touches by itself, from
+    /// the request and the state.
     fn authorise<'a>(
         &'a self,
-        principal: &'a Principal,
         request: &'a AwsRequest,
         aws_state: &'a AwsState,
     ) -> BoxFuture<'a, Decision>;
@@ -159,17 +164,16 @@ impl<G: Gate + ?Sized> Gate for Arc<G> {
         &'a self,
         request: &'a AwsRequest,
         aws_state: &'a AwsState,
-    ) -> BoxFuture<'a, Result<Principal, AwsError>> {
+    ) -> BoxFuture<'a, Result<Option<Principal>, AwsError>> {
         (**self).authenticate(request, aws_state)
     }
 
     fn authorise<'a>(
         &'a self,
-        principal: &'a Principal,
         request: &'a AwsRequest,
         aws_state: &'a AwsState,
     ) -> BoxFuture<'a, Decision> {
-        (**self).authorise(principal, request, aws_state)
+        (**self).authorise(request, aws_state)
     }
 
     fn answered(&self, request: &AwsRequest, response: &AwsResponse) {
@@ -186,13 +190,12 @@ impl Gate for AllowAll {
         &'a self,
         _request: &'a AwsRequest,
         aws_state: &'a AwsState,
-    ) -> BoxFuture<'a, Result<Principal, AwsError>> {
-        Box::pin(async { Ok(Principal::administrator(aws_state)) })
+    ) -> BoxFuture<'a, Result<Option<Principal>, AwsError>> {
+        Box::pin(async { Ok(Some(Principal::administrator(aws_state))) })
     }
 
     fn authorise<'a>(
         &'a self,
-        _principal: &'a Principal,
         _request: &'a AwsRequest,
         _aws_state: &'a AwsState,
     ) -> BoxFuture<'a, Decision> {

@@ -120,7 +120,7 @@ impl Service for Simulation {
     async fn call(
         &self,
         request: &AwsRequest,
-        _principal: &Principal,
+        _caller: Option<&Principal>,
         aws_state: &AwsState,
     ) -> Result<AwsResponse, AwsError> {
         self.simulate(request, aws_state).await

@@ -9,7 +9,7 @@ use super::kms;
 use super::policy::{Caller, Context};
 use super::request::{AwsRequest, Protocol};
 use super::response::{AwsError, AwsResponse};
-use super::service::{Principal, Service};
+use super::service::{Principal, Service, signed};
 
 /// Corrections of moto's SQS.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ impl Service for Sqs {
     async fn call(
         &self,
         request: &AwsRequest,
-        principal: &Principal,
+        caller: Option<&Principal>,
         aws_state: &AwsState,
     ) -> Result<AwsResponse, AwsError> {
         match request.action.as_str() {
@@ -37,7 +37,7 @@ impl Service for Sqs {
                 Ok(answer)
             }
             _ => {
-                use_key(request, principal, aws_state).await?;
+                use_key(request, signed(caller)?, aws_state).await?;
                 aws_state.moto().forward(request).await
             }
         }

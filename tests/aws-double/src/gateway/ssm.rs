@@ -152,7 +152,7 @@ impl Service for Ssm {
     async fn call(
         &self,
         request: &AwsRequest,
-        _principal: &Principal,
+        _caller: Option<&Principal>,
         aws_state: &AwsState,
     ) -> Result<AwsResponse, AwsError> {
         let answer = match request.action.as_str() {

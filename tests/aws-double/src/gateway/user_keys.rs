@@ -6,7 +6,7 @@ use super::aws_state::AwsState;
 use super::identity::Identities;
 use super::request::AwsRequest;
 use super::response::{AwsError, AwsResponse};
-use super::service::{Principal, Service};
+use super::service::{Principal, Service, signed};
 use super::xml::{Element, render};
 
 /// Tells [`Identities`] of every access key that is made, changed or deleted.
@@ -93,13 +93,13 @@ impl Service for UserKeys {
     async fn call(
         &self,
         request: &AwsRequest,
-        principal: &Principal,
+        caller: Option<&Principal>,
         aws_state: &AwsState,
     ) -> Result<AwsResponse, AwsError> {
         if request.action == "CreateAccessKey" {
-            self.create(request, principal, aws_state).await
+            self.create(request, signed(caller)?, aws_state).await
         } else {
-            self.change(request, principal, aws_state).await
+            self.change(request, signed(caller)?, aws_state).await
         }
     }
 }

@@ -181,7 +181,7 @@ impl Service for RecoveryController {
     async fn call(
         &self,
         request: &AwsRequest,
-        _principal: &Principal,
+        _caller: Option<&Principal>,
         aws_state: &AwsState,
     ) -> Result<AwsResponse, AwsError> {
         let named = request.segments().get(1).cloned().unwrap_or_default();
