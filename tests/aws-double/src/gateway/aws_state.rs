@@ -52,7 +52,7 @@ pub struct Fleet {
     /// Tags for the fleet itself, from the request.
     pub tags: BTreeMap<String, String>,
     /// The client token of its request.
-    pub client_token: String,
+    pub client_token: Option<String>,
     /// The request, to tell a repetition from another request with the same token.
     pub(super) request: Params,
     /// The answer's content, given again to a repetition.

@@ -5,7 +5,7 @@
 //! filtered and paged here.
 
 use super::aws_state::AwsState;
-use super::request::AwsRequest;
+use super::request::{AwsRequest, Params};
 use super::response::{AwsError, AwsResponse};
 use super::service::{Principal, Service, signed};
 use super::xml::{Element, render};
@@ -101,6 +101,11 @@ async fn answer(
 /// The answer to a dry run that would have been allowed.
 fn dry_run() -> AwsError {
     AwsError::new("DryRunOperation", "Request would have succeeded, but DryRun flag is set.")
+}
+
+/// The token by which a repeated request is known; an empty one counts as none.
+fn client_token(params: &Params) -> Option<String> {
+    params.get("ClientToken").filter(|token| !token.is_empty()).map(str::to_owned)
 }
 
 /// The key that EBS uses where nobody has chosen another, which moto does not tell.
