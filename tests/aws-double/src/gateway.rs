@@ -54,7 +54,7 @@ pub mod rewrite;
 pub mod seed;
 mod server;
 pub mod service;
-pub mod shifts;
+pub(crate) mod shifts;
 pub mod signature;
 mod simulation;
 mod sqs;
@@ -92,9 +92,9 @@ pub struct GatewayConfig {
     /// Services that go before ours.
     pub(crate) services: Vec<Arc<dyn AnyService>>,
     /// Routes that are no AWS calls.
-    pub endpoints: Vec<Box<dyn Endpoint>>,
+    pub endpoints: Vec<Arc<dyn Endpoint>>,
     /// Who may do what.
-    pub gate: Box<dyn Gate>,
+    pub(crate) gate: Arc<dyn Gate>,
     /// Where the installation of moto is shown.
     pub progress: Progress,
 }
@@ -111,7 +111,7 @@ impl GatewayConfig {
             clock: Clock::system(),
             services: vec![],
             endpoints: vec![],
-            gate: Box::new(AllowAll),
+            gate: Arc::new(AllowAll),
             progress: Progress::hidden(),
         }
     }

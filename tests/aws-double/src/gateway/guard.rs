@@ -89,9 +89,9 @@ impl Guard {
             Arc::new(UserKeys::new(Arc::clone(&self.identities))),
             Arc::new(Simulation::new(Arc::clone(&self.identities), Arc::clone(&self.policies))),
         ]);
-        config.endpoints.push(Box::new(Arc::clone(&self.sessions)));
-        config.endpoints.push(Box::new(Arc::clone(&self.authenticator)));
-        config.gate = Box::new(Arc::clone(&self.authorization));
+        config.endpoints.push(Arc::<SessionIssuer>::clone(&self.sessions));
+        config.endpoints.push(Arc::<Authenticator>::clone(&self.authenticator));
+        config.gate = Arc::<Authorization>::clone(&self.authorization);
     }
 
     /// Who may do everything in AWS.

@@ -30,8 +30,8 @@ use super::xml::Element;
 pub(super) struct Server {
     pub(super) aws_state: Arc<AwsState>,
     pub(super) services: Vec<Arc<dyn AnyService>>,
-    pub(super) endpoints: Vec<Box<dyn Endpoint>>,
-    pub(super) gate: Box<dyn Gate>,
+    pub(super) endpoints: Vec<Arc<dyn Endpoint>>,
+    pub(super) gate: Arc<dyn Gate>,
     pub(super) calls: Arc<CallLog>,
     pub(super) control: Control,
 }

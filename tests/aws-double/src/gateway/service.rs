@@ -1,7 +1,5 @@
 //! The seams by which services and the gate plug into the gateway.
 
-use std::sync::Arc;
-
 use axum::body::Bytes;
 use axum::http::{HeaderValue, Request, Response, StatusCode};
 use futures::future::BoxFuture;
@@ -116,7 +114,7 @@ pub(super) fn signed(caller: Option<&Principal>) -> Result<&Principal, AwsError>
 
 /// What the gate checked, for the call log, and what it decided.
 #[derive(Clone, Debug, Default)]
-pub struct Decision {
+pub(crate) struct Decision {
     /// ARNs (or `*`) that the call was checked against.
     pub resources: Vec<String>,
     /// The refusal to answer with.
@@ -124,7 +122,7 @@ pub struct Decision {
 }
 
 /// Finds out who calls, and whether they may.
-pub trait Gate: Send + Sync + 'static {
+pub(crate) trait Gate: Send + Sync + 'static {
     /// Who signed this call, or `None` when it needs no signature; an error when the credentials
     /// are unknown or have expired.
     fn authenticate<'a>(
@@ -145,45 +143,9 @@ pub trait Gate: Send + Sync + 'static {
     fn answered(&self, _request: &AwsRequest, _response: &AwsResponse) {}
 }
 
-impl<E: Endpoint + ?Sized> Endpoint for Arc<E> {
-    fn handles(&self, path: &str) -> bool {
-        (**self).handles(path)
-    }
-
-    fn call<'a>(
-        &'a self,
-        request: Request<Bytes>,
-        aws_state: &'a AwsState,
-    ) -> BoxFuture<'a, Response<Bytes>> {
-        (**self).call(request, aws_state)
-    }
-}
-
-impl<G: Gate + ?Sized> Gate for Arc<G> {
-    fn authenticate<'a>(
-        &'a self,
-        request: &'a AwsRequest,
-        aws_state: &'a AwsState,
-    ) -> BoxFuture<'a, Result<Option<Principal>, AwsError>> {
-        (**self).authenticate(request, aws_state)
-    }
-
-    fn authorise<'a>(
-        &'a self,
-        request: &'a AwsRequest,
-        aws_state: &'a AwsState,
-    ) -> BoxFuture<'a, Decision> {
-        (**self).authorise(request, aws_state)
-    }
-
-    fn answered(&self, request: &AwsRequest, response: &AwsResponse) {
-        (**self).answered(request, response);
-    }
-}
-
 /// Lets everybody do everything, as [`Principal::administrator`].
 #[derive(Clone, Copy, Debug)]
-pub struct AllowAll;
+pub(crate) struct AllowAll;
 
 impl Gate for AllowAll {
     fn authenticate<'a>(
