@@ -123,7 +123,7 @@ impl Eks {
     }
 
     /// Where the cluster looks up who somebody is.
-    pub fn authentication_mode(&self) -> AuthenticationMode {
+    pub(crate) fn authentication_mode(&self) -> AuthenticationMode {
         self.state.lock().mode
     }
 

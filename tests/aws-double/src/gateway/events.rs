@@ -299,7 +299,7 @@ async fn deliver(
 
 /// EventBridge calls: all moto's, except that nobody may send events in AWS's name.
 #[derive(Clone, Copy, Debug)]
-pub struct EventBridge;
+pub(crate) struct EventBridge;
 
 impl Service for EventBridge {
     fn handles(&self, request: &AwsRequest) -> bool {

@@ -31,13 +31,13 @@ pub async fn zones(aws_state: &AwsState) -> Result<BTreeMap<String, String>, Aws
 
 /// The service.
 #[derive(Debug)]
-pub struct RecoveryController {
+pub(crate) struct RecoveryController {
     eks: Arc<Eks>,
 }
 
 impl RecoveryController {
     /// For the cluster that EKS registers with it, or not.
-    pub const fn new(eks: Arc<Eks>) -> Self {
+    pub(crate) const fn new(eks: Arc<Eks>) -> Self {
         Self { eks }
     }
 

@@ -99,7 +99,7 @@ pub(super) fn policies(aws_state: &AwsState) -> Vec<Value> {
 
 impl Eks {
     /// The access entry of a principal.
-    pub fn access_entry(&self, principal_arn: &str) -> Option<AccessEntry> {
+    pub(crate) fn access_entry(&self, principal_arn: &str) -> Option<AccessEntry> {
         self.state.lock().entries.get(principal_arn).cloned()
     }
 
