@@ -54,7 +54,7 @@ pub mod rewrite;
 pub mod seed;
 mod server;
 pub mod service;
-pub mod shifts;
+pub(crate) mod shifts;
 pub mod signature;
 mod simulation;
 mod sqs;
@@ -73,7 +73,7 @@ use instances::Instances;
 use moto_client::MotoClient;
 use response::AwsError;
 use server::Server;
-use service::{AllowAll, Endpoint, Gate, Service};
+use service::{AllowAll, AnyService, Endpoint, Gate};
 
 /// What to start.
 pub struct GatewayConfig {
@@ -90,11 +90,11 @@ pub struct GatewayConfig {
     /// Gives all times that answers hold.
     pub clock: Clock,
     /// Services that go before ours.
-    pub services: Vec<Box<dyn Service>>,
+    pub(crate) services: Vec<Arc<dyn AnyService>>,
     /// Routes that are no AWS calls.
-    pub endpoints: Vec<Box<dyn Endpoint>>,
+    pub endpoints: Vec<Arc<dyn Endpoint>>,
     /// Who may do what.
-    pub gate: Box<dyn Gate>,
+    pub(crate) gate: Arc<dyn Gate>,
     /// Where the installation of moto is shown.
     pub progress: Progress,
 }
@@ -111,7 +111,7 @@ impl GatewayConfig {
             clock: Clock::system(),
             services: vec![],
             endpoints: vec![],
-            gate: Box::new(AllowAll),
+            gate: Arc::new(AllowAll),
             progress: Progress::hidden(),
         }
     }
@@ -194,10 +194,10 @@ impl Gateway {
             listener.local_addr().map_err(|source| GatewayError::Listen { port, source })?;
         let control = Control::new(Arc::clone(&aws_state), Arc::clone(&calls), seed);
         services.extend([
-            Box::new(ec2::Ec2) as Box<dyn Service>,
-            Box::new(iam::Iam),
-            Box::new(sqs::Sqs),
-            Box::new(events::EventBridge),
+            Arc::new(ec2::Ec2) as Arc<dyn AnyService>,
+            Arc::new(iam::Iam),
+            Arc::new(sqs::Sqs),
+            Arc::new(events::EventBridge),
         ]);
         let server = Arc::new(Server {
             aws_state: Arc::clone(&aws_state),

@@ -17,5 +17,5 @@ pub use gateway::{
     Gateway, GatewayConfig, GatewayError, amis, authorization, aws_state, calls, catalog,
     consistency, control, credentials, eks, events, faults, guard, identity, instance, instances,
     moto_client, placement_groups, policy, prices, request, reservations, response, rewrite, seed,
-    service, shifts, signature, token_review, xml, zonal_shifts,
+    service, signature, token_review, xml, zonal_shifts,
 };

@@ -319,7 +319,7 @@ impl Process {
 }
 
 /// The last `lines` lines of a log, indented; empty when it can't be read.
-pub fn tail(log: &Path, lines: usize) -> String {
+pub(crate) fn tail(log: &Path, lines: usize) -> String {
     const ENOUGH: u64 = 16 * 1024;
     let read = || -> io::Result<Vec<u8>> {
         let mut file = File::open(log)?;

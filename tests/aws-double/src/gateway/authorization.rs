@@ -87,7 +87,6 @@ impl Authorization {
 
     async fn decide(
         &self,
-        principal: &Principal,
         request: &AwsRequest,
         aws_state: &AwsState,
     ) -> Result<Decision, AwsError> {
@@ -138,12 +137,12 @@ impl Authorization {
                     tracing::info!(
                         action = check.action,
                         resource = check.resource,
-                        principal = principal.arn,
+                        principal = identity.principal.arn,
                         ?verdict,
                         "denied"
                     );
                     tracing::debug!(context = ?check.context, "facts of the denied check");
-                    let denied = Some(denial(request, principal, check, &verdict));
+                    let denied = Some(denial(request, &identity.principal, check, &verdict));
                     return Ok(Decision { resources, denied });
                 }
             }
@@ -160,16 +159,10 @@ impl Gate for Authorization {
         &'a self,
         request: &'a AwsRequest,
         aws_state: &'a AwsState,
-    ) -> BoxFuture<'a, Result<Principal, AwsError>> {
+    ) -> BoxFuture<'a, Result<Option<Principal>, AwsError>> {
         Box::pin(async {
             if is_unsigned(request) {
-                return Ok(Principal {
-                    arn: String::new(),
-                    account: aws_state.account().to_owned(),
-                    user_id: String::new(),
-                    role_arn: None,
-                    session_tags: vec![],
-                });
+                return Ok(None);
             }
             let refused = |refusal: signature::Refusal| refusal.error(request);
             let signature = Signature::read(request).map_err(refused)?;
@@ -183,18 +176,17 @@ impl Gate for Authorization {
             if let Some(signature) = &signature {
                 signature.check(request, &identity.secret_key).map_err(refused)?;
             }
-            Ok(identity.principal)
+            Ok(Some(identity.principal))
         })
     }
 
     fn authorise<'a>(
         &'a self,
-        principal: &'a Principal,
         request: &'a AwsRequest,
         aws_state: &'a AwsState,
     ) -> BoxFuture<'a, Decision> {
         Box::pin(async {
-            match self.decide(principal, request, aws_state).await {
+            match self.decide(request, aws_state).await {
                 Ok(decision) => decision,
                 Err(error) => Decision { resources: vec![], denied: Some(error) },
             }

@@ -52,7 +52,7 @@ pub struct Fleet {
     /// Tags for the fleet itself, from the request.
     pub tags: BTreeMap<String, String>,
     /// The client token of its request.
-    pub client_token: String,
+    pub client_token: Option<String>,
     /// The request, to tell a repetition from another request with the same token.
     pub(super) request: Params,
     /// The answer's content, given again to a repetition.
@@ -178,7 +178,7 @@ impl AwsState {
     }
 
     /// The customer managed key that encrypts a queue.
-    pub fn queue_key(&self, queue: &str) -> Option<String> {
+    pub(crate) fn queue_key(&self, queue: &str) -> Option<String> {
         self.queue_keys.lock().get(queue).cloned()
     }
 
@@ -241,7 +241,7 @@ impl AwsState {
     /// Tags of an EC2 resource that the gateway holds (instance, volume, network interface, spot
     /// request, fleet, launch template, image, placement group); `None` for those that moto holds
     /// (VPCs, subnets, security groups, …).
-    pub fn ec2_tags(&self, id: &str) -> Option<BTreeMap<String, String>> {
+    pub(crate) fn ec2_tags(&self, id: &str) -> Option<BTreeMap<String, String>> {
         let kind = id.split_once('-').map_or("", |(kind, _)| kind);
         match kind {
             "i" => self.instances.get(id).map(|instance| instance.tags.clone()),

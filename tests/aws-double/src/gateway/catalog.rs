@@ -117,7 +117,7 @@ impl Catalog {
     }
 
     /// Whether a zone offers a type.
-    pub fn is_offered(&self, name: &str, zone: &str) -> bool {
+    pub(crate) fn is_offered(&self, name: &str, zone: &str) -> bool {
         self.offered.get(name).is_some_and(|zones| zones.contains(zone))
     }
 }

@@ -111,7 +111,7 @@ impl Consistency {
     }
 
     /// How late each kind of change shows now.
-    pub fn delays(&self) -> Delays {
+    pub(crate) fn delays(&self) -> Delays {
         self.state.lock().delays
     }
 

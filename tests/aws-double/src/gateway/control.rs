@@ -290,7 +290,7 @@ impl Control {
     }
 
     /// Warns that a capacity reservation takes its instances back.
-    pub async fn reclaim(&self, selection: Selection) -> Result<Outcome, ControlError> {
+    pub(crate) async fn reclaim(&self, selection: Selection) -> Result<Outcome, ControlError> {
         let instances = self.select(selection)?;
         let events: Vec<Event> = instances
             .iter()
@@ -333,7 +333,7 @@ impl Control {
     }
 
     /// Lets a status check fail from now on, or succeed again.
-    pub fn impair(&self, id: &str, check: Check, healthy: bool) -> Result<(), ControlError> {
+    pub(crate) fn impair(&self, id: &str, check: Check, healthy: bool) -> Result<(), ControlError> {
         self.known(id)?;
         let since = (!healthy).then(|| self.aws_state.clock().now());
         self.aws_state.instances().update(id, |instance| match check {

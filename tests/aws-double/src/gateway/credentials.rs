@@ -25,7 +25,7 @@ use super::policy::{Call, Caller, Context, evaluate_resource_policy};
 use super::policy_store::{PolicyStore, Role};
 use super::request::AwsRequest;
 use super::response::{AwsError, AwsResponse};
-use super::service::{Endpoint, Principal, Service, json_response};
+use super::service::{Endpoint, Principal, Service, json_response, signed};
 use super::xml::escape;
 use service_account::{ReviewTokens, ServiceAccountToken, TokenRefusal};
 
@@ -301,39 +301,34 @@ impl SessionIssuer {
 }
 
 impl Service for SessionIssuer {
-    fn name(&self) -> &'static str {
-        "sts"
-    }
-
     fn handles(&self, request: &AwsRequest) -> bool {
         matches!(request.service.as_str(), "sts" | "eks-auth")
     }
 
-    fn call<'a>(
-        &'a self,
-        request: &'a AwsRequest,
-        principal: &'a Principal,
-        aws_state: &'a AwsState,
-    ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
-        Box::pin(async move {
-            match request.action.as_str() {
-                "GetCallerIdentity" => Ok(AwsResponse::query(
-                    request,
-                    &format!(
-                        "<Arn>{}</Arn><UserId>{}</UserId><Account>{}</Account>",
-                        escape(&principal.arn),
-                        escape(&principal.user_id),
-                        escape(&principal.account)
-                    ),
-                )),
-                "AssumeRole" => self.assume_role(request, principal, aws_state).await,
-                "AssumeRoleWithWebIdentity" => self.with_web_identity(request, aws_state).await,
-                "AssumeRoleForPodIdentity" => {
-                    self.assume_role_for_pod_identity(request, aws_state).await
-                }
-                _ => Err(AwsError::not_implemented(request)),
+    async fn call(
+        &self,
+        request: &AwsRequest,
+        caller: Option<&Principal>,
+        aws_state: &AwsState,
+    ) -> Result<AwsResponse, AwsError> {
+        match request.action.as_str() {
+            "GetCallerIdentity" => {
+                let caller = signed(caller)?;
+                let inner = format!(
+                    "<Arn>{}</Arn><UserId>{}</UserId><Account>{}</Account>",
+                    escape(&caller.arn),
+                    escape(&caller.user_id),
+                    escape(&caller.account)
+                );
+                Ok(AwsResponse::query(request, &inner))
             }
-        })
+            "AssumeRole" => self.assume_role(request, signed(caller)?, aws_state).await,
+            "AssumeRoleWithWebIdentity" => self.with_web_identity(request, aws_state).await,
+            "AssumeRoleForPodIdentity" => {
+                self.assume_role_for_pod_identity(request, aws_state).await
+            }
+            _ => Err(AwsError::not_implemented(request)),
+        }
     }
 }
 

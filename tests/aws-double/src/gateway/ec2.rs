@@ -4,12 +4,10 @@
 //! VPCs, subnets, security groups and what else nobody here handles stay in moto; their lists are
 //! filtered and paged here.
 
-use futures::future::BoxFuture;
-
 use super::aws_state::AwsState;
-use super::request::AwsRequest;
+use super::request::{AwsRequest, Params};
 use super::response::{AwsError, AwsResponse};
-use super::service::{Principal, Service};
+use super::service::{Principal, Service, signed};
 use super::xml::{Element, render};
 
 mod fleet;
@@ -33,29 +31,26 @@ mod wish;
 pub(crate) struct Ec2;
 
 impl Service for Ec2 {
-    fn name(&self) -> &'static str {
-        "ec2"
-    }
-
     fn handles(&self, request: &AwsRequest) -> bool {
         request.service == "ec2"
     }
 
-    fn call<'a>(
-        &'a self,
-        request: &'a AwsRequest,
-        principal: &'a Principal,
-        aws_state: &'a AwsState,
-    ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
-        Box::pin(answer(request, principal, aws_state))
+    async fn call(
+        &self,
+        request: &AwsRequest,
+        caller: Option<&Principal>,
+        aws_state: &AwsState,
+    ) -> Result<AwsResponse, AwsError> {
+        answer(request, caller, aws_state).await
     }
 }
 
 async fn answer(
     request: &AwsRequest,
-    principal: &Principal,
+    caller: Option<&Principal>,
     aws_state: &AwsState,
 ) -> Result<AwsResponse, AwsError> {
+    let principal = signed(caller)?;
     match request.action.as_str() {
         // A dry run of these also says whether the parameters are good.
         "CreateFleet" => return fleet::create(request, principal, aws_state).await,
@@ -106,6 +101,11 @@ async fn answer(
 /// The answer to a dry run that would have been allowed.
 fn dry_run() -> AwsError {
     AwsError::new("DryRunOperation", "Request would have succeeded, but DryRun flag is set.")
+}
+
+/// The token by which a repeated request is known; an empty one counts as none.
+fn client_token(params: &Params) -> Option<String> {
+    params.get("ClientToken").filter(|token| !token.is_empty()).map(str::to_owned)
 }
 
 /// The key that EBS uses where nobody has chosen another, which moto does not tell.

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use json_patch::merge;
 use parking_lot::Mutex;
@@ -124,7 +123,7 @@ impl Eks {
     }
 
     /// Where the cluster looks up who somebody is.
-    pub fn authentication_mode(&self) -> AuthenticationMode {
+    pub(crate) fn authentication_mode(&self) -> AuthenticationMode {
         self.state.lock().mode
     }
 
@@ -164,11 +163,11 @@ impl Eks {
 
     async fn answer(&self, request: &AwsRequest, aws_state: &AwsState) -> Result<Value, AwsError> {
         let segments = request.segments();
-        let segment = |index: usize| segments.get(index).map_or("", String::as_str);
-        if segment(0) == "tags" {
-            return self.tagging(request, segment(1));
+        let segment = |index: usize| segments.get(index).map(String::as_str);
+        if segment(0) == Some("tags") {
+            return self.tagging(request, segment(1).unwrap_or_default());
         }
-        if segment(0) == "addons" {
+        if segment(0) == Some("addons") {
             return addons::describe_versions(request);
         }
         match request.action.as_str() {
@@ -185,10 +184,15 @@ impl Eks {
         }
         let cluster = aws_state
             .cluster()
-            .filter(|cluster| cluster.name == segment(1))
-            .ok_or_else(|| no_cluster(segment(1)))?;
-        let call =
-            OnCluster { request, aws_state, cluster: &cluster, name: segment(3), sub: segment(5) };
+            .filter(|cluster| segment(1) == Some(&cluster.name))
+            .ok_or_else(|| no_cluster(segment(1).unwrap_or_default()))?;
+        let call = OnCluster {
+            request,
+            aws_state,
+            cluster: &cluster,
+            name: segment(3),
+            policy_arn: segment(5),
+        };
         {
             let mut state = self.state.lock();
             state.settle(self.clock.now());
@@ -198,9 +202,10 @@ impl Eks {
             "DescribeCluster" => Ok(json!({ "cluster": self.describe(&call) })),
             "UpdateClusterConfig" => self.update_config(&call),
             "DescribeUpdate" => {
-                let update = self.state.lock().updates.get(call.name).cloned();
-                let update = update
-                    .ok_or_else(|| not_found(format!("No update found for ID: {}", call.name)))?;
+                let id = call.name()?;
+                let update = self.state.lock().updates.get(id).cloned();
+                let update =
+                    update.ok_or_else(|| not_found(format!("No update found for ID: {id}")))?;
                 Ok(json!({ "update": update }))
             }
             "ListUpdates" => {
@@ -351,24 +356,18 @@ impl Eks {
 }
 
 impl Service for Eks {
-    fn name(&self) -> &'static str {
-        "eks"
-    }
-
     fn handles(&self, request: &AwsRequest) -> bool {
         request.service == "eks"
     }
 
-    fn call<'a>(
-        &'a self,
-        request: &'a AwsRequest,
-        _principal: &'a Principal,
-        aws_state: &'a AwsState,
-    ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
-        Box::pin(async {
-            let answer = self.answer(request, aws_state).await?;
-            Ok(AwsResponse::json(request, &answer))
-        })
+    async fn call(
+        &self,
+        request: &AwsRequest,
+        _caller: Option<&Principal>,
+        aws_state: &AwsState,
+    ) -> Result<AwsResponse, AwsError> {
+        let answer = self.answer(request, aws_state).await?;
+        Ok(AwsResponse::json(request, &answer))
     }
 }
 
@@ -377,14 +376,18 @@ struct OnCluster<'a> {
     request: &'a AwsRequest,
     aws_state: &'a AwsState,
     cluster: &'a Cluster,
-    /// The fourth segment of the path: the name of what the call is about; empty when it names
-    /// nothing.
-    name: &'a str,
+    /// The fourth segment of the path: the name of what the call is about.
+    name: Option<&'a str>,
     /// The sixth segment: an access policy's ARN.
-    sub: &'a str,
+    policy_arn: Option<&'a str>,
 }
 
 impl OnCluster<'_> {
+    /// The name of what the call is about, for actions whose path has one.
+    fn name(&self) -> Result<&str, AwsError> {
+        self.name.ok_or_else(|| AwsError::not_implemented(self.request))
+    }
+
     /// ARN of something of EKS in the bed's region.
     fn arn(&self, resource: &str) -> String {
         self.aws_state.arn("eks", resource)

@@ -7,7 +7,6 @@
 
 use std::collections::BTreeMap;
 
-use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -300,48 +299,42 @@ async fn deliver(
 
 /// EventBridge calls: all moto's, except that nobody may send events in AWS's name.
 #[derive(Clone, Copy, Debug)]
-pub struct EventBridge;
+pub(crate) struct EventBridge;
 
 impl Service for EventBridge {
-    fn name(&self) -> &'static str {
-        "events"
-    }
-
     fn handles(&self, request: &AwsRequest) -> bool {
-        request.service == "events" && request.action == "PutEvents"
+        request.service == "events"
     }
 
-    fn call<'a>(
-        &'a self,
-        request: &'a AwsRequest,
-        _principal: &'a Principal,
-        aws_state: &'a AwsState,
-    ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
-        Box::pin(async move {
-            let entries = request.json["Entries"].as_array().cloned().unwrap_or_default();
-            let is_aws = |entry: &Value| {
-                entry["Source"].as_str().is_some_and(|source| source.starts_with("aws."))
-            };
-            if !entries.iter().any(is_aws) {
-                return aws_state.moto().forward(request).await;
-            }
-            let answers: Vec<Value> = entries
-                .iter()
-                .map(|entry| {
-                    // A batch with one such entry is sent by nobody; its other entries are to be
-                    // sent again.
-                    let code = if is_aws(entry) {
-                        "NotAuthorizedForSourceException"
-                    } else {
-                        "InternalFailure"
-                    };
-                    json!({ "ErrorCode": code, "ErrorMessage": "Not authorized for the source." })
-                })
-                .collect();
-            Ok(AwsResponse::json(
-                request,
-                &json!({ "FailedEntryCount": answers.len(), "Entries": answers }),
-            ))
-        })
+    async fn call(
+        &self,
+        request: &AwsRequest,
+        _caller: Option<&Principal>,
+        aws_state: &AwsState,
+    ) -> Result<AwsResponse, AwsError> {
+        let entries = request.json["Entries"].as_array().cloned().unwrap_or_default();
+        let is_aws = |entry: &Value| {
+            entry["Source"].as_str().is_some_and(|source| source.starts_with("aws."))
+        };
+        if request.action != "PutEvents" || !entries.iter().any(is_aws) {
+            return aws_state.moto().forward(request).await;
+        }
+        let answers: Vec<Value> = entries
+            .iter()
+            .map(|entry| {
+                // A batch with one such entry is sent by nobody; its other entries are to be
+                // sent again.
+                let code = if is_aws(entry) {
+                    "NotAuthorizedForSourceException"
+                } else {
+                    "InternalFailure"
+                };
+                json!({ "ErrorCode": code, "ErrorMessage": "Not authorized for the source." })
+            })
+            .collect();
+        Ok(AwsResponse::json(
+            request,
+            &json!({ "FailedEntryCount": answers.len(), "Entries": answers }),
+        ))
     }
 }

@@ -216,7 +216,7 @@ impl Faults {
     }
 
     /// The shortages in force, by ID.
-    pub fn shortages(&self) -> IndexMap<String, Shortage> {
+    pub(crate) fn shortages(&self) -> IndexMap<String, Shortage> {
         self.state.lock().shortages.clone()
     }
 

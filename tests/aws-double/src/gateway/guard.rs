@@ -15,6 +15,7 @@ use super::identity::{Credentials, Grants, Identities};
 use super::policy_store::PolicyStore;
 use super::pricing::Pricing;
 use super::quotas::Quotas;
+use super::service::AnyService;
 use super::simulation::Simulation;
 use super::ssm::Ssm;
 use super::token_review::{Authenticator, TOKEN_REVIEW_PATH};
@@ -79,18 +80,18 @@ impl Guard {
     /// Plugs the parts into a gateway that is about to be started.
     pub fn install(&self, config: &mut GatewayConfig) {
         config.services.extend([
-            Box::new(Arc::clone(&self.sessions)) as Box<dyn super::service::Service>,
-            Box::new(Arc::clone(&self.eks)),
-            Box::new(Ssm::new()),
-            Box::new(Pricing),
-            Box::new(RecoveryController::new(Arc::clone(&self.eks))),
-            Box::new(self.quotas.clone()),
-            Box::new(UserKeys::new(Arc::clone(&self.identities))),
-            Box::new(Simulation::new(Arc::clone(&self.identities), Arc::clone(&self.policies))),
+            Arc::<SessionIssuer>::clone(&self.sessions) as Arc<dyn AnyService>,
+            Arc::<Eks>::clone(&self.eks),
+            Arc::new(Ssm::new()),
+            Arc::new(Pricing),
+            Arc::new(RecoveryController::new(Arc::clone(&self.eks))),
+            Arc::new(self.quotas.clone()),
+            Arc::new(UserKeys::new(Arc::clone(&self.identities))),
+            Arc::new(Simulation::new(Arc::clone(&self.identities), Arc::clone(&self.policies))),
         ]);
-        config.endpoints.push(Box::new(Arc::clone(&self.sessions)));
-        config.endpoints.push(Box::new(Arc::clone(&self.authenticator)));
-        config.gate = Box::new(Arc::clone(&self.authorization));
+        config.endpoints.push(Arc::<SessionIssuer>::clone(&self.sessions));
+        config.endpoints.push(Arc::<Authenticator>::clone(&self.authenticator));
+        config.gate = Arc::<Authorization>::clone(&self.authorization);
     }
 
     /// Who may do everything in AWS.

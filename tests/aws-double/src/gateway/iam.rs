@@ -1,7 +1,6 @@
 //! IAM where moto differs from AWS: lists by path and in pages, service-linked roles, tags of
 //! instance profiles, and what may not be made or deleted.
 
-use futures::future::BoxFuture;
 use serde_json::Value;
 
 use super::aws_state::AwsState;
@@ -21,43 +20,27 @@ const SPOT_SERVICE: &str = "spot.amazonaws.com";
 pub(crate) struct Iam;
 
 impl Service for Iam {
-    fn name(&self) -> &'static str {
-        "iam"
-    }
-
     fn handles(&self, request: &AwsRequest) -> bool {
         request.service == "iam"
-            && matches!(
-                request.action.as_str(),
-                "ListInstanceProfiles"
-                    | "ListInstanceProfileTags"
-                    | "CreateServiceLinkedRole"
-                    | "DeletePolicy"
-                    | "CreateRole"
-                    | "CreateInstanceProfile"
-                    | "AddClientIDToOpenIDConnectProvider"
-                    | "RemoveRoleFromInstanceProfile"
-            )
     }
 
-    fn call<'a>(
-        &'a self,
-        request: &'a AwsRequest,
-        _principal: &'a Principal,
-        aws_state: &'a AwsState,
-    ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
-        Box::pin(async move {
-            match request.action.as_str() {
-                "ListInstanceProfiles" => list_instance_profiles(request, aws_state).await,
-                "ListInstanceProfileTags" => list_instance_profile_tags(request, aws_state).await,
-                "CreateServiceLinkedRole" => create_service_linked_role(request, aws_state).await,
-                "DeletePolicy" => delete_policy(request, aws_state).await,
-                "CreateRole" => create_role(request, aws_state).await,
-                "AddClientIDToOpenIDConnectProvider" => add_client_id(request, aws_state).await,
-                "RemoveRoleFromInstanceProfile" => remove_role(request, aws_state).await,
-                _ => create_instance_profile(request, aws_state).await,
-            }
-        })
+    async fn call(
+        &self,
+        request: &AwsRequest,
+        _caller: Option<&Principal>,
+        aws_state: &AwsState,
+    ) -> Result<AwsResponse, AwsError> {
+        match request.action.as_str() {
+            "ListInstanceProfiles" => list_instance_profiles(request, aws_state).await,
+            "ListInstanceProfileTags" => list_instance_profile_tags(request, aws_state).await,
+            "CreateServiceLinkedRole" => create_service_linked_role(request, aws_state).await,
+            "DeletePolicy" => delete_policy(request, aws_state).await,
+            "CreateRole" => create_role(request, aws_state).await,
+            "AddClientIDToOpenIDConnectProvider" => add_client_id(request, aws_state).await,
+            "RemoveRoleFromInstanceProfile" => remove_role(request, aws_state).await,
+            "CreateInstanceProfile" => create_instance_profile(request, aws_state).await,
+            _ => aws_state.moto().forward(request).await,
+        }
     }
 }
 

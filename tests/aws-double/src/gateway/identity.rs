@@ -67,7 +67,7 @@ pub struct Identity {
 
 /// A role of which a session is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SessionOf<'a> {
+pub(crate) struct SessionOf<'a> {
     /// The role's ARN, with its path.
     pub role_arn: &'a str,
     /// The role's unique id (`AROA…`).
@@ -209,7 +209,7 @@ impl Identities {
     }
 
     /// Who signed a call.
-    pub fn identify(&self, credential: Option<&Credential>) -> Result<Identity, Refusal> {
+    pub(crate) fn identify(&self, credential: Option<&Credential>) -> Result<Identity, Refusal> {
         let credential = credential.ok_or(Refusal::Unsigned)?;
         let inner = self.inner.lock();
         let identity = inner.by_key.get(&credential.access_key).ok_or(Refusal::Unknown)?;

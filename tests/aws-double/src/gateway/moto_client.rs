@@ -55,7 +55,7 @@ impl MotoClient {
 
     /// Forwards a call as it came; moto's answer for an action that it lacks (an HTML page) becomes
     /// [`AwsError::not_implemented`].
-    pub async fn forward(&self, request: &AwsRequest) -> Result<AwsResponse, AwsError> {
+    pub(crate) async fn forward(&self, request: &AwsRequest) -> Result<AwsResponse, AwsError> {
         let uri = match &request.query {
             Some(query) => format!("{}{}?{query}", self.base, request.path),
             None => format!("{}{}", self.base, request.path),

@@ -116,14 +116,14 @@ impl Context {
 
 impl Verdict {
     /// Whether the call may go on.
-    pub fn is_allowed(&self) -> bool {
+    pub(crate) fn is_allowed(&self) -> bool {
         matches!(self, Self::Allowed(_))
     }
 }
 
 impl Policies {
     /// What these policies say about a call.
-    pub fn evaluate(&self, call: Call<'_>) -> Verdict {
+    pub(crate) fn evaluate(&self, call: Call<'_>) -> Verdict {
         let denied = self
             .identity
             .iter()

@@ -33,7 +33,7 @@ pub struct Role {
 
 /// As moto has it.
 #[derive(Clone, Debug)]
-pub struct InstanceProfile {
+pub(crate) struct InstanceProfile {
     /// ARN, with path.
     pub arn: String,
     /// ARN of the role in it.
@@ -59,7 +59,7 @@ struct Roles {
 
 impl PolicyStore {
     /// Forgets all roles: something was written to IAM.
-    pub fn invalidate(&self) {
+    pub(crate) fn invalidate(&self) {
         let mut roles = self.roles.lock();
         roles.generation += 1;
         roles.by_name.clear();
@@ -193,7 +193,7 @@ impl PolicyStore {
     }
 
     /// An instance profile by name; `None` when there is none.
-    pub async fn instance_profile(
+    pub(crate) async fn instance_profile(
         &self,
         name: &str,
         aws_state: &AwsState,

@@ -1,6 +1,5 @@
 //! The price list: `pricing:GetProducts` from the gateway's one price table.
 
-use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tenon_iam_policies::Partition;
@@ -90,28 +89,22 @@ impl Pricing {
 }
 
 impl Service for Pricing {
-    fn name(&self) -> &'static str {
-        "pricing"
-    }
-
     fn handles(&self, request: &AwsRequest) -> bool {
         request.service == "pricing"
     }
 
-    fn call<'a>(
-        &'a self,
-        request: &'a AwsRequest,
-        _principal: &'a Principal,
-        aws_state: &'a AwsState,
-    ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
-        Box::pin(async move {
-            match request.action.as_str() {
-                "GetProducts" => {
-                    Ok(AwsResponse::json(request, &Self::get_products(request, aws_state)?))
-                }
-                _ => Err(AwsError::not_implemented(request)),
+    async fn call(
+        &self,
+        request: &AwsRequest,
+        _caller: Option<&Principal>,
+        aws_state: &AwsState,
+    ) -> Result<AwsResponse, AwsError> {
+        match request.action.as_str() {
+            "GetProducts" => {
+                Ok(AwsResponse::json(request, &Self::get_products(request, aws_state)?))
             }
-        })
+            _ => Err(AwsError::not_implemented(request)),
+        }
     }
 }
 

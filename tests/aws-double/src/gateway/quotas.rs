@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde_json::json;
 
@@ -40,34 +39,28 @@ impl Quotas {
 }
 
 impl Service for Quotas {
-    fn name(&self) -> &'static str {
-        "servicequotas"
-    }
-
     fn handles(&self, request: &AwsRequest) -> bool {
         request.service == "servicequotas"
     }
 
-    fn call<'a>(
-        &'a self,
-        request: &'a AwsRequest,
-        _principal: &'a Principal,
-        _aws: &'a AwsState,
-    ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
-        Box::pin(async move {
-            if request.action != "GetServiceQuota" {
-                return Err(AwsError::not_implemented(request));
-            }
-            let code = request.json["QuotaCode"].as_str().unwrap_or_default();
-            let value = self.values.lock().get(code).copied().ok_or_else(|| {
-                let message = "The request failed because the specified quota does not exist.";
-                AwsError::new("NoSuchResourceException", message)
-            })?;
-            let quota = json!({
-                "ServiceCode": request.json["ServiceCode"], "QuotaCode": code, "Value": value,
-                "Adjustable": true, "GlobalQuota": false,
-            });
-            Ok(AwsResponse::json(request, &json!({ "Quota": quota })))
-        })
+    async fn call(
+        &self,
+        request: &AwsRequest,
+        _caller: Option<&Principal>,
+        _aws: &AwsState,
+    ) -> Result<AwsResponse, AwsError> {
+        if request.action != "GetServiceQuota" {
+            return Err(AwsError::not_implemented(request));
+        }
+        let code = request.json["QuotaCode"].as_str().unwrap_or_default();
+        let value = self.values.lock().get(code).copied().ok_or_else(|| {
+            let message = "The request failed because the specified quota does not exist.";
+            AwsError::new("NoSuchResourceException", message)
+        })?;
+        let quota = json!({
+            "ServiceCode": request.json["ServiceCode"], "QuotaCode": code, "Value": value,
+            "Adjustable": true, "GlobalQuota": false,
+        });
+        Ok(AwsResponse::json(request, &json!({ "Quota": quota })))
     }
 }

@@ -150,7 +150,7 @@ impl AwsRequest {
 
     /// The path's segments, split first and percent-decoded then: an ARN with a slash stays one
     /// segment.
-    pub fn segments(&self) -> Vec<String> {
+    pub(crate) fn segments(&self) -> Vec<String> {
         segments(&self.path)
     }
 
@@ -253,7 +253,7 @@ impl Params {
 
     /// The structures `name.1.*`, `name.2.*`, …, in order of the index, each with names relative to
     /// itself.
-    pub fn structs(&self, name: &str) -> Vec<Self> {
+    pub(crate) fn structs(&self, name: &str) -> Vec<Self> {
         let mut found: BTreeMap<u32, Self> = BTreeMap::new();
         for (rest, value) in self.below(name) {
             if let Some((index, field)) = rest.split_once('.')

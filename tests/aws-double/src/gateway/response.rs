@@ -158,7 +158,7 @@ impl AwsError {
     }
 
     /// The answer that tells this error in the request's protocol.
-    pub fn render(&self, request: &AwsRequest) -> AwsResponse {
+    pub(crate) fn render(&self, request: &AwsRequest) -> AwsResponse {
         let (code, message, id) = (escape(&self.code), escape(&self.message), &request.id);
         let mut response = match request.protocol {
             Protocol::Ec2 => AwsResponse::xml(&format!(

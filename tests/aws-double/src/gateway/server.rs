@@ -23,15 +23,15 @@ use super::events::{Event, emit};
 use super::instances::StateChange;
 use super::request::{AwsRequest, Params};
 use super::response::{AwsError, AwsResponse};
-use super::service::{Endpoint, Gate, Principal, Service};
+use super::service::{AnyService, Endpoint, Gate, Principal};
 use super::xml::Element;
 
 /// Everything that answers calls.
 pub(super) struct Server {
     pub(super) aws_state: Arc<AwsState>,
-    pub(super) services: Vec<Box<dyn Service>>,
-    pub(super) endpoints: Vec<Box<dyn Endpoint>>,
-    pub(super) gate: Box<dyn Gate>,
+    pub(super) services: Vec<Arc<dyn AnyService>>,
+    pub(super) endpoints: Vec<Arc<dyn Endpoint>>,
+    pub(super) gate: Arc<dyn Gate>,
     pub(super) calls: Arc<CallLog>,
     pub(super) control: Control,
 }
@@ -181,9 +181,9 @@ impl Server {
 
     async fn pass(&self, request: &AwsRequest, call: &mut Call) -> Result<AwsResponse, Dropped> {
         let aws_state = &*self.aws_state;
-        let principal = self.gate.authenticate(request, aws_state).await;
-        call.caller = match &principal {
-            Ok(principal) => principal.arn.clone(),
+        let caller = self.gate.authenticate(request, aws_state).await;
+        call.caller = match &caller {
+            Ok(caller) => caller.as_ref().map(|caller| caller.arn.clone()).unwrap_or_default(),
             Err(_) => request
                 .credential
                 .as_ref()
@@ -200,16 +200,16 @@ impl Server {
         if let Some(error) = verdict.error {
             return Ok(error.render(request));
         }
-        let result = match principal {
-            Ok(principal) => {
-                let decision = self.gate.authorise(&principal, request, aws_state).await;
+        let result = match caller {
+            Ok(caller) => {
+                let decision = self.gate.authorise(request, aws_state).await;
                 call.resources.extend(decision.resources);
                 match decision.denied {
                     Some(denied) => {
                         call.denied = true;
                         Err(denied)
                     }
-                    None => self.serve_call(request, &principal).await,
+                    None => self.serve_call(request, caller.as_ref()).await,
                 }
             }
             Err(error) => Err(error),
@@ -230,11 +230,11 @@ impl Server {
     async fn serve_call(
         &self,
         request: &AwsRequest,
-        principal: &Principal,
+        caller: Option<&Principal>,
     ) -> Result<AwsResponse, AwsError> {
         let aws_state = &*self.aws_state;
         let answer = match self.services.iter().find(|service| service.handles(request)) {
-            Some(service) => service.call(request, principal, aws_state).await?,
+            Some(service) => service.call(request, caller, aws_state).await?,
             None if request.service.is_empty() => {
                 let message = "The request has no signature that names a service";
                 return Err(AwsError::new("MissingAuthenticationToken", message));

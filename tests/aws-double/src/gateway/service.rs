@@ -1,7 +1,5 @@
 //! The seams by which services and the gate plug into the gateway.
 
-use std::sync::Arc;
-
 use axum::body::Bytes;
 use axum::http::{HeaderValue, Request, Response, StatusCode};
 use futures::future::BoxFuture;
@@ -13,21 +11,48 @@ use super::response::{AwsError, AwsResponse};
 
 /// A service, or a part of one, that the gateway answers itself instead of forwarding it to moto.
 pub trait Service: Send + Sync + 'static {
-    /// Its name, for logs.
-    fn name(&self) -> &'static str;
-
     /// Whether it answers this call. The first service that says yes gets the call; what nobody
     /// wants goes to moto.
     fn handles(&self, request: &AwsRequest) -> bool;
 
-    /// Answers a call that was authenticated and authorised. Errors are rendered by the gateway in
-    /// the call's protocol.
+    /// Answers a call that was authenticated and authorised. A call that needs no signature has no
+    /// caller. Errors are rendered by the gateway in the call's protocol.
+    fn call(
+        &self,
+        request: &AwsRequest,
+        caller: Option<&Principal>,
+        aws_state: &AwsState,
+    ) -> impl Future<Output = Result<AwsResponse, AwsError>> + Send;
+}
+
+/// Any [`Service`]. A trait with an `async fn` has no trait objects; here the future is boxed, so
+/// that the gateway can keep all services in one list.
+pub(crate) trait AnyService: Send + Sync + 'static {
+    /// As [`Service::handles`].
+    fn handles(&self, request: &AwsRequest) -> bool;
+
+    /// As [`Service::call`].
     fn call<'a>(
         &'a self,
         request: &'a AwsRequest,
-        principal: &'a Principal,
+        caller: Option<&'a Principal>,
         aws_state: &'a AwsState,
     ) -> BoxFuture<'a, Result<AwsResponse, AwsError>>;
+}
+
+impl<S: Service> AnyService for S {
+    fn handles(&self, request: &AwsRequest) -> bool {
+        Service::handles(self, request)
+    }
+
+    fn call<'a>(
+        &'a self,
+        request: &'a AwsRequest,
+        caller: Option<&'a Principal>,
+        aws_state: &'a AwsState,
+    ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
+        Box::pin(Service::call(self, request, caller, aws_state))
+    }
 }
 
 /// A route of the gateway that is no AWS API call: the container credential endpoint, the token
@@ -56,8 +81,7 @@ pub(super) fn json_response(status: u16, body: &Value) -> Response<Bytes> {
 /// Who makes a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
-    /// `arn:aws:sts::…:assumed-role/Role/session`, `arn:aws:iam::…:user/name`; the empty text for
-    /// callers of unsigned actions.
+    /// `arn:aws:sts::…:assumed-role/Role/session`, `arn:aws:iam::…:user/name`.
     pub arn: String,
     /// Account ID.
     pub account: String,
@@ -82,9 +106,15 @@ impl Principal {
     }
 }
 
+/// The caller of an action that the gate lets only signed calls reach.
+pub(super) fn signed(caller: Option<&Principal>) -> Result<&Principal, AwsError> {
+    caller
+        .ok_or_else(|| AwsError::new("MissingAuthenticationToken", "The request has no signature"))
+}
+
 /// What the gate checked, for the call log, and what it decided.
 #[derive(Clone, Debug, Default)]
-pub struct Decision {
+pub(crate) struct Decision {
     /// ARNs (or `*`) that the call was checked against.
     pub resources: Vec<String>,
     /// The refusal to answer with.
@@ -92,19 +122,19 @@ pub struct Decision {
 }
 
 /// Finds out who calls, and whether they may.
-pub trait Gate: Send + Sync + 'static {
-    /// Who signed this call; an error when the credentials are unknown or have expired.
+pub(crate) trait Gate: Send + Sync + 'static {
+    /// Who signed this call, or `None` when it needs no signature; an error when the credentials
+    /// are unknown or have expired.
     fn authenticate<'a>(
         &'a self,
         request: &'a AwsRequest,
         aws_state: &'a AwsState,
-    ) -> BoxFuture<'a, Result<Principal, AwsError>>;
+    ) -> BoxFuture<'a, Result<Option<Principal>, AwsError>>;
 
-    /// Whether they may make it. Resolves the resources that the call touches by itself, from the
-    /// request and the state.
+    /// Whether the caller may make it. Resolves the resources that the call touches by itself, from
+    /// the request and the state.
     fn authorise<'a>(
         &'a self,
-        principal: &'a Principal,
         request: &'a AwsRequest,
         aws_state: &'a AwsState,
     ) -> BoxFuture<'a, Decision>;
@@ -113,78 +143,21 @@ pub trait Gate: Send + Sync + 'static {
     fn answered(&self, _request: &AwsRequest, _response: &AwsResponse) {}
 }
 
-impl<S: Service + ?Sized> Service for Arc<S> {
-    fn name(&self) -> &'static str {
-        (**self).name()
-    }
-
-    fn handles(&self, request: &AwsRequest) -> bool {
-        (**self).handles(request)
-    }
-
-    fn call<'a>(
-        &'a self,
-        request: &'a AwsRequest,
-        principal: &'a Principal,
-        aws_state: &'a AwsState,
-    ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
-        (**self).call(request, principal, aws_state)
-    }
-}
-
-impl<E: Endpoint + ?Sized> Endpoint for Arc<E> {
-    fn handles(&self, path: &str) -> bool {
-        (**self).handles(path)
-    }
-
-    fn call<'a>(
-        &'a self,
-        request: Request<Bytes>,
-        aws_state: &'a AwsState,
-    ) -> BoxFuture<'a, Response<Bytes>> {
-        (**self).call(request, aws_state)
-    }
-}
-
-impl<G: Gate + ?Sized> Gate for Arc<G> {
-    fn authenticate<'a>(
-        &'a self,
-        request: &'a AwsRequest,
-        aws_state: &'a AwsState,
-    ) -> BoxFuture<'a, Result<Principal, AwsError>> {
-        (**self).authenticate(request, aws_state)
-    }
-
-    fn authorise<'a>(
-        &'a self,
-        principal: &'a Principal,
-        request: &'a AwsRequest,
-        aws_state: &'a AwsState,
-    ) -> BoxFuture<'a, Decision> {
-        (**self).authorise(principal, request, aws_state)
-    }
-
-    fn answered(&self, request: &AwsRequest, response: &AwsResponse) {
-        (**self).answered(request, response);
-    }
-}
-
 /// Lets everybody do everything, as [`Principal::administrator`].
 #[derive(Clone, Copy, Debug)]
-pub struct AllowAll;
+pub(crate) struct AllowAll;
 
 impl Gate for AllowAll {
     fn authenticate<'a>(
         &'a self,
         _request: &'a AwsRequest,
         aws_state: &'a AwsState,
-    ) -> BoxFuture<'a, Result<Principal, AwsError>> {
-        Box::pin(async { Ok(Principal::administrator(aws_state)) })
+    ) -> BoxFuture<'a, Result<Option<Principal>, AwsError>> {
+        Box::pin(async { Ok(Some(Principal::administrator(aws_state))) })
     }
 
     fn authorise<'a>(
         &'a self,
-        _principal: &'a Principal,
         _request: &'a AwsRequest,
         _aws_state: &'a AwsState,
     ) -> BoxFuture<'a, Decision> {

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
-
 use super::aws_state::AwsState;
 use super::identity::{Grants, Identities};
 use super::policy::{Call, Context, Policies, Verdict};
@@ -115,20 +113,16 @@ fn decision(verdict: &Verdict) -> &'static str {
 }
 
 impl Service for Simulation {
-    fn name(&self) -> &'static str {
-        "iam-simulation"
-    }
-
     fn handles(&self, request: &AwsRequest) -> bool {
         request.iam_action() == "iam:SimulatePrincipalPolicy"
     }
 
-    fn call<'a>(
-        &'a self,
-        request: &'a AwsRequest,
-        _principal: &'a Principal,
-        aws_state: &'a AwsState,
-    ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
-        Box::pin(self.simulate(request, aws_state))
+    async fn call(
+        &self,
+        request: &AwsRequest,
+        _caller: Option<&Principal>,
+        aws_state: &AwsState,
+    ) -> Result<AwsResponse, AwsError> {
+        self.simulate(request, aws_state).await
     }
 }

@@ -1,7 +1,6 @@
 //! SQS where moto differs: the name of a deleted queue rests for a while when eventual consistency
 //! is on, and messages of an encrypted queue are only for those who may use its key.
 
-use futures::future::BoxFuture;
 use serde_json::json;
 
 use super::aws_state::AwsState;
@@ -10,48 +9,38 @@ use super::kms;
 use super::policy::{Caller, Context};
 use super::request::{AwsRequest, Protocol};
 use super::response::{AwsError, AwsResponse};
-use super::service::{Principal, Service};
+use super::service::{Principal, Service, signed};
 
 /// Corrections of moto's SQS.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sqs;
 
 impl Service for Sqs {
-    fn name(&self) -> &'static str {
-        "sqs"
-    }
-
     fn handles(&self, request: &AwsRequest) -> bool {
         request.service == "sqs"
-            && (matches!(
-                request.action.as_str(),
-                "CreateQueue" | "DeleteQueue" | "SetQueueAttributes"
-            ) || key_actions(&request.action).is_some())
     }
 
-    fn call<'a>(
-        &'a self,
-        request: &'a AwsRequest,
-        principal: &'a Principal,
-        aws_state: &'a AwsState,
-    ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
-        Box::pin(async move {
-            match request.action.as_str() {
-                "CreateQueue" => create(request, aws_state).await,
-                "DeleteQueue" => delete(request, aws_state).await,
-                "SetQueueAttributes" => {
-                    let answer = aws_state.moto().forward(request).await?;
-                    if answer.is_success() {
-                        learn_key(&queue_name(request), aws_state).await?;
-                    }
-                    Ok(answer)
+    async fn call(
+        &self,
+        request: &AwsRequest,
+        caller: Option<&Principal>,
+        aws_state: &AwsState,
+    ) -> Result<AwsResponse, AwsError> {
+        match request.action.as_str() {
+            "CreateQueue" => create(request, aws_state).await,
+            "DeleteQueue" => delete(request, aws_state).await,
+            "SetQueueAttributes" => {
+                let answer = aws_state.moto().forward(request).await?;
+                if answer.is_success() {
+                    learn_key(&queue_name(request), aws_state).await?;
                 }
-                _ => {
-                    use_key(request, principal, aws_state).await?;
-                    aws_state.moto().forward(request).await
-                }
+                Ok(answer)
             }
-        })
+            _ => {
+                use_key(request, signed(caller)?, aws_state).await?;
+                aws_state.moto().forward(request).await
+            }
+        }
     }
 }
 

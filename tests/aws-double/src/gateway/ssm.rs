@@ -1,7 +1,6 @@
 //! SSM's public parameters for EKS, Bottlerocket and Windows images, from the table of
 //! [`amis`](super::amis). Other parameters are moto's.
 
-use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::amis::{Ami, amis, by_parameter};
@@ -130,10 +129,6 @@ impl Default for Ssm {
 }
 
 impl Service for Ssm {
-    fn name(&self) -> &'static str {
-        "ssm"
-    }
-
     fn handles(&self, request: &AwsRequest) -> bool {
         if request.service != "ssm" {
             return false;
@@ -154,21 +149,19 @@ impl Service for Ssm {
         }
     }
 
-    fn call<'a>(
-        &'a self,
-        request: &'a AwsRequest,
-        _principal: &'a Principal,
-        aws_state: &'a AwsState,
-    ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
-        Box::pin(async move {
-            let answer = match request.action.as_str() {
-                "GetParameter" => self.get_parameter(request, aws_state),
-                "GetParameters" => self.get_parameters(request, aws_state),
-                "GetParametersByPath" => self.get_parameters_by_path(request, aws_state),
-                _ => Err(AwsError::not_implemented(request)),
-            }?;
-            Ok(AwsResponse::json(request, &answer))
-        })
+    async fn call(
+        &self,
+        request: &AwsRequest,
+        _caller: Option<&Principal>,
+        aws_state: &AwsState,
+    ) -> Result<AwsResponse, AwsError> {
+        let answer = match request.action.as_str() {
+            "GetParameter" => self.get_parameter(request, aws_state),
+            "GetParameters" => self.get_parameters(request, aws_state),
+            "GetParametersByPath" => self.get_parameters_by_path(request, aws_state),
+            _ => Err(AwsError::not_implemented(request)),
+        }?;
+        Ok(AwsResponse::json(request, &answer))
     }
 }
 

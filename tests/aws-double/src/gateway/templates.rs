@@ -29,7 +29,7 @@ pub struct Template {
     /// first.
     pub versions: Vec<Params>,
     /// The client token of the request that made it.
-    pub client_token: String,
+    pub client_token: Option<String>,
     /// Tags.
     pub tags: BTreeMap<String, String>,
 }

@@ -107,7 +107,11 @@ impl Authenticator {
     }
 
     /// The user that a token stands for.
-    pub fn authenticate(&self, token: &str, aws_state: &AwsState) -> Result<UserInfo, Refusal> {
+    pub(crate) fn authenticate(
+        &self,
+        token: &str,
+        aws_state: &AwsState,
+    ) -> Result<UserInfo, Refusal> {
         let url = token.strip_prefix(PREFIX).ok_or(Refusal::OtherKind)?;
         let cluster = aws_state.cluster().map(|cluster| cluster.name).unwrap_or_default();
         let request = presigned::Request::decode(url)?;

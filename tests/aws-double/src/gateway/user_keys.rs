@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
-
 use super::aws_state::AwsState;
 use super::identity::Identities;
 use super::request::AwsRequest;
 use super::response::{AwsError, AwsResponse};
-use super::service::{Principal, Service};
+use super::service::{Principal, Service, signed};
 use super::xml::{Element, render};
 
 /// Tells [`Identities`] of every access key that is made, changed or deleted.
@@ -84,10 +82,6 @@ fn with_user(request: &AwsRequest, principal: &Principal) -> super::request::Par
 }
 
 impl Service for UserKeys {
-    fn name(&self) -> &'static str {
-        "iam-user-keys"
-    }
-
     fn handles(&self, request: &AwsRequest) -> bool {
         request.service == "iam"
             && matches!(
@@ -96,18 +90,16 @@ impl Service for UserKeys {
             )
     }
 
-    fn call<'a>(
-        &'a self,
-        request: &'a AwsRequest,
-        principal: &'a Principal,
-        aws_state: &'a AwsState,
-    ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
-        Box::pin(async move {
-            if request.action == "CreateAccessKey" {
-                self.create(request, principal, aws_state).await
-            } else {
-                self.change(request, principal, aws_state).await
-            }
-        })
+    async fn call(
+        &self,
+        request: &AwsRequest,
+        caller: Option<&Principal>,
+        aws_state: &AwsState,
+    ) -> Result<AwsResponse, AwsError> {
+        if request.action == "CreateAccessKey" {
+            self.create(request, signed(caller)?, aws_state).await
+        } else {
+            self.change(request, signed(caller)?, aws_state).await
+        }
     }
 }

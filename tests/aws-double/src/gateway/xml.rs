@@ -29,7 +29,7 @@ pub struct NotXml {
 
 impl Element {
     /// An element with text.
-    pub fn leaf(name: impl Into<String>, text: impl Into<String>) -> Self {
+    pub(crate) fn leaf(name: impl Into<String>, text: impl Into<String>) -> Self {
         Self { name: name.into(), text: text.into(), ..Self::default() }
     }
 
@@ -44,7 +44,7 @@ impl Element {
     }
 
     /// EC2's tag set.
-    pub fn tag_set<'a>(tags: impl IntoIterator<Item = (&'a String, &'a String)>) -> Self {
+    pub(crate) fn tag_set<'a>(tags: impl IntoIterator<Item = (&'a String, &'a String)>) -> Self {
         Self::list(
             "tagSet",
             tags.into_iter()
@@ -168,11 +168,11 @@ impl fmt::Display for Element {
 }
 
 /// Elements one after the other.
-pub fn render(elements: &[Element]) -> String {
+pub(crate) fn render(elements: &[Element]) -> String {
     elements.iter().map(Element::to_string).collect()
 }
 
 /// Text with XML's special characters replaced.
-pub fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     quick_xml::escape::escape(text).into_owned()
 }

@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -32,13 +31,13 @@ pub async fn zones(aws_state: &AwsState) -> Result<BTreeMap<String, String>, Aws
 
 /// The service.
 #[derive(Debug)]
-pub struct RecoveryController {
+pub(crate) struct RecoveryController {
     eks: Arc<Eks>,
 }
 
 impl RecoveryController {
     /// For the cluster that EKS registers with it, or not.
-    pub const fn new(eks: Arc<Eks>) -> Self {
+    pub(crate) const fn new(eks: Arc<Eks>) -> Self {
         Self { eks }
     }
 
@@ -175,34 +174,28 @@ fn invalid(reason: &str, message: &str) -> AwsError {
 }
 
 impl Service for RecoveryController {
-    fn name(&self) -> &'static str {
-        "arc-zonal-shift"
-    }
-
     fn handles(&self, request: &AwsRequest) -> bool {
         request.service == "arc-zonal-shift"
     }
 
-    fn call<'a>(
-        &'a self,
-        request: &'a AwsRequest,
-        _principal: &'a Principal,
-        aws_state: &'a AwsState,
-    ) -> BoxFuture<'a, Result<AwsResponse, AwsError>> {
-        Box::pin(async move {
-            let named = request.segments().get(1).cloned().unwrap_or_default();
-            let answer = match request.action.as_str() {
-                "GetManagedResource" => self.get(&named, aws_state).await?,
-                "StartZonalShift" => {
-                    let body = self.start(&request.json, aws_state).await?;
-                    return Ok(AwsResponse { status: 201, ..AwsResponse::json(request, &body) });
-                }
-                "CancelZonalShift" => Self::cancel(&named, aws_state)?,
-                "ListZonalShifts" => Self::list(aws_state),
-                _ => return Err(AwsError::not_implemented(request)),
-            };
-            Ok(AwsResponse::json(request, &answer))
-        })
+    async fn call(
+        &self,
+        request: &AwsRequest,
+        _caller: Option<&Principal>,
+        aws_state: &AwsState,
+    ) -> Result<AwsResponse, AwsError> {
+        let named = request.segments().get(1).cloned().unwrap_or_default();
+        let answer = match request.action.as_str() {
+            "GetManagedResource" => self.get(&named, aws_state).await?,
+            "StartZonalShift" => {
+                let body = self.start(&request.json, aws_state).await?;
+                return Ok(AwsResponse { status: 201, ..AwsResponse::json(request, &body) });
+            }
+            "CancelZonalShift" => Self::cancel(&named, aws_state)?,
+            "ListZonalShifts" => Self::list(aws_state),
+            _ => return Err(AwsError::not_implemented(request)),
+        };
+        Ok(AwsResponse::json(request, &answer))
     }
 }
 

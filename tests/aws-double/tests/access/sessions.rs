@@ -10,7 +10,7 @@ use tenon_aws_double::credentials::SessionIssuer;
 use tenon_aws_double::credentials::service_account::{
     ReviewTokens, ServiceAccountToken, TokenRefusal,
 };
-use tenon_aws_double::service::{Principal, Service};
+use tenon_aws_double::service::Service;
 use tenon_iam_policies::identity::{ServiceAccount, irsa_trust, pod_identity_trust};
 
 use super::*;
@@ -217,8 +217,7 @@ async fn with_web_identity(bed: &Bed, role_arn: &str, token: &str) -> Result<Str
         params.to_form().into(),
         REGION,
     );
-    let nobody = Principal::administrator(bed.gateway.state());
-    let answer = issuer(bed).call(&request, &nobody, bed.gateway.state()).await?;
+    let answer = issuer(bed).call(&request, None, bed.gateway.state()).await?;
     let root = Element::parse(std::str::from_utf8(&answer.body).expect("text")).expect("XML");
     Ok(root
         .at(&["AssumeRoleWithWebIdentityResult", "AssumedRoleUser", "Arn"])

@@ -107,7 +107,7 @@ impl Aws {
         gateway.seed = config.seed;
         gateway.clock = clock;
         gateway.progress = config.progress.clone();
-        gateway.endpoints.push(Box::new(MachineControl { machines: Arc::clone(&machines) }));
+        gateway.endpoints.push(Arc::new(MachineControl { machines: Arc::clone(&machines) }));
         let guard = Guard::new(&gateway);
         guard.install(&mut gateway);
         let gateway = Gateway::start(gateway).await?;

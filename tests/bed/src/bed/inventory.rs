@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tenon_aws_double::aws_state::AwsState;
 use tenon_aws_double::request::AwsRequest;
 use tenon_aws_double::response::AwsError;
-use tenon_aws_double::service::{Principal, Service};
+use tenon_aws_double::service::Service;
 use tenon_aws_double::xml::Element;
 
 use super::aws::Aws;
@@ -143,8 +143,7 @@ async fn eks(aws: &Aws, path: &str, key: &str, kind: &str) -> Result<Items, AwsE
     headers.insert("authorization", HeaderValue::from_str(&scope).expect("plain letters"));
     let request =
         AwsRequest::read(Method::GET, &uri, headers, axum::body::Bytes::new(), aws_state.region());
-    let administrator = Principal::administrator(aws_state);
-    let answer: Value = match aws.guard().eks.call(&request, &administrator, aws_state).await {
+    let answer: Value = match aws.guard().eks.call(&request, None, aws_state).await {
         Ok(answer) => serde_json::from_slice(&answer.body).unwrap_or(Value::Null),
         // Access entries, in a cluster that has none by its authentication mode.
         Err(error) if error.code == "InvalidRequestException" => Value::Null,

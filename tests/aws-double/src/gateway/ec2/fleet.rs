@@ -14,7 +14,7 @@ use super::super::xml::{Element, render};
 use super::launch::{Call, NO_ROOM, NO_ROOM_MESSAGE, shortage_message};
 use super::pool::{Facts, Pool, pool};
 use super::wish::{Wish, overlay, overlay_tags, tag_specs};
-use super::{dry_run, invalid, reservations, templates};
+use super::{client_token, dry_run, invalid, reservations, templates};
 
 /// One override of one launch template.
 struct Candidate {
@@ -48,9 +48,9 @@ pub(super) async fn create(
                 "The request must contain the parameter TotalTargetCapacity",
             )
         })?;
-    let token = params.get("ClientToken").unwrap_or_default().to_owned();
+    let token = client_token(params);
     let unsigned = Params::of(params.iter().filter(|(name, _)| !name.starts_with("X-Amz-")));
-    if !token.is_empty()
+    if token.is_some()
         && let Some(fleet) =
             aws_state.fleets.lock().values().find(|fleet| fleet.client_token == token)
     {
@@ -95,7 +95,7 @@ pub(super) async fn create(
     let mut call = Call {
         aws_state,
         principal,
-        client_token: token.clone(),
+        client_token: token.clone().unwrap_or_default(),
         fleet_id: Some(fleet_id.clone()),
         reservation_id: aws_state.id("r"),
         taken: BTreeMap::new(),

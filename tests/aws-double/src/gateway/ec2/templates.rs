@@ -9,7 +9,7 @@ use super::super::service::Principal;
 use super::super::templates::{Template, missing_id, missing_name};
 use super::super::xml::{Element, render};
 use super::wish::tag_specs;
-use super::{invalid, list_answer, template_data, time};
+use super::{client_token, invalid, list_answer, template_data, time};
 
 /// Bytes of user data before base64.
 const USER_DATA_LIMIT: usize = 16_384;
@@ -41,11 +41,11 @@ pub(super) fn create(
         return Err(AwsError::new("InvalidLaunchTemplateName.MalformedException", message));
     }
     let data = data_of(params)?;
-    let token = params.get("ClientToken").unwrap_or_default();
+    let token = client_token(params);
     if let Some(made) = aws_state
         .templates()
         .by_name(name)
-        .filter(|made| !token.is_empty() && made.client_token == token)
+        .filter(|made| token.is_some() && made.client_token == token)
     {
         // The repetition of a request whose answer got lost.
         let inner = render(&[Element::node("launchTemplate", element(&made))]);
@@ -59,7 +59,7 @@ pub(super) fn create(
         created_by: principal.arn.clone(),
         default_version: 1,
         versions: vec![data],
-        client_token: token.to_owned(),
+        client_token: token,
         tags: tag_specs(params).remove("launch-template").unwrap_or_default(),
     };
     let inner = render(&[Element::node("launchTemplate", element(&template))]);

@@ -99,7 +99,7 @@ pub(super) fn policies(aws_state: &AwsState) -> Vec<Value> {
 
 impl Eks {
     /// The access entry of a principal.
-    pub fn access_entry(&self, principal_arn: &str) -> Option<AccessEntry> {
+    pub(crate) fn access_entry(&self, principal_arn: &str) -> Option<AccessEntry> {
         self.state.lock().entries.get(principal_arn).cloned()
     }
 
@@ -179,7 +179,7 @@ impl Eks {
                 Ok(json!({ "accessEntry": entry.json(call) }))
             }),
             "DeleteAccessEntry" => {
-                let removed = self.state.lock().entries.remove(call.name);
+                let removed = self.state.lock().entries.remove(call.name()?);
                 removed.map(|_| json!({})).ok_or_else(no_entry)
             }
             "AssociateAccessPolicy" => self.on_entry(call, |now, entry| {
@@ -195,7 +195,9 @@ impl Eks {
             }),
             "DisassociateAccessPolicy" => self.on_entry(call, |_, entry| {
                 let n_before = entry.policies.len();
-                entry.policies.retain(|policy| policy.arn(call.aws_state) != call.sub);
+                entry
+                    .policies
+                    .retain(|policy| Some(policy.arn(call.aws_state).as_str()) != call.policy_arn);
                 if entry.policies.len() == n_before {
                     return Err(not_found(
                         "The specified policyArn is not associated with the access entry.",
@@ -259,7 +261,7 @@ impl Eks {
         action: impl FnOnce(Timestamp, &mut AccessEntry) -> Result<Value, AwsError>,
     ) -> Result<Value, AwsError> {
         let now = self.clock.now();
-        action(now, self.state.lock().entries.get_mut(call.name).ok_or_else(no_entry)?)
+        action(now, self.state.lock().entries.get_mut(call.name()?).ok_or_else(no_entry)?)
     }
 }
 

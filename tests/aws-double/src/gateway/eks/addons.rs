@@ -142,20 +142,16 @@ impl Eks {
                 Ok(answer)
             }
             "DescribeAddon" | "DeleteAddon" => {
-                let addon = state.addons.get_mut(call.name).ok_or_else(|| {
-                    not_found(format!(
-                        "No addon: {} found in cluster: {}",
-                        call.name, call.cluster.name
-                    ))
-                    .with_field("clusterName", call.cluster.name.as_str())
-                    .with_field("addonName", call.name)
+                let name = call.name()?;
+                let addon = state.addons.get_mut(name).ok_or_else(|| {
+                    not_found(format!("No addon: {name} found in cluster: {}", call.cluster.name))
+                        .with_field("clusterName", call.cluster.name.as_str())
+                        .with_field("addonName", name)
                 })?;
                 if call.request.action == "DeleteAddon" {
                     addon.lifetime.deleted.get_or_insert(now);
                 }
-                Ok(
-                    json!({ "addon": addon.json(call, call.name, addon.lifetime.status(now, takes)) }),
-                )
+                Ok(json!({ "addon": addon.json(call, name, addon.lifetime.status(now, takes)) }))
             }
             _ => Err(AwsError::not_implemented(call.request)),
         }

@@ -95,14 +95,15 @@ impl Eks {
                 Ok(answer)
             }
             "DescribeFargateProfile" | "DeleteFargateProfile" => {
-                let profile = state.fargate_profiles.get_mut(call.name).ok_or_else(|| {
-                    not_found(format!("No Fargate Profile found with name: {}.", call.name))
+                let name = call.name()?;
+                let profile = state.fargate_profiles.get_mut(name).ok_or_else(|| {
+                    not_found(format!("No Fargate Profile found with name: {name}."))
                 })?;
                 if call.request.action == "DeleteFargateProfile" {
                     profile.lifetime.deleted.get_or_insert(now);
                 }
                 Ok(
-                    json!({ "fargateProfile": profile.json(call, call.name, profile.lifetime.status(now, takes)) }),
+                    json!({ "fargateProfile": profile.json(call, name, profile.lifetime.status(now, takes)) }),
                 )
             }
             _ => Err(AwsError::not_implemented(call.request)),
@@ -117,9 +118,11 @@ impl Eks {
                 page::page(call.request, "nodegroups", names)
             }
             "DescribeNodegroup" => {
-                let group = state.node_groups.get(call.name).ok_or_else(|| {
-                    not_found(format!("No node group found for name: {}.", call.name))
-                })?;
+                let name = call.name()?;
+                let group = state
+                    .node_groups
+                    .get(name)
+                    .ok_or_else(|| not_found(format!("No node group found for name: {name}.")))?;
                 Ok(json!({ "nodegroup": group.json(call) }))
             }
             _ => Err(AwsError::not_implemented(call.request)),

@@ -67,10 +67,11 @@ impl Eks {
                 self.on_association(call, |association| association.json(call))
             }
             "DeletePodIdentityAssociation" => {
-                let removed = self.state.lock().associations.remove(call.name);
+                let id = call.name()?;
+                let removed = self.state.lock().associations.remove(id);
                 removed
                     .map(|association| json!({ "association": association.json(call) }))
-                    .ok_or_else(|| no_association(call.name))
+                    .ok_or_else(|| no_association(id))
             }
             "ListPodIdentityAssociations" => {
                 let is_wanted = |name: &str, value: &str| {
@@ -154,9 +155,9 @@ impl Eks {
         call: &OnCluster<'_>,
         action: impl FnOnce(&mut Association) -> Value,
     ) -> Result<Value, AwsError> {
+        let id = call.name()?;
         let mut state = self.state.lock();
-        let association =
-            state.associations.get_mut(call.name).ok_or_else(|| no_association(call.name))?;
+        let association = state.associations.get_mut(id).ok_or_else(|| no_association(id))?;
         Ok(json!({ "association": action(association) }))
     }
 }

@@ -31,7 +31,7 @@ async fn ask(action: &str, body: Value) -> Result<Value, AwsError> {
     );
     let (ssm, request) = (Ssm::new(), request(action, &body));
     assert!(ssm.handles(&request));
-    let response = ssm.call(&request, &Principal::administrator(&aws_state), &aws_state).await?;
+    let response = ssm.call(&request, None, &aws_state).await?;
     Ok(serde_json::from_slice(&response.body).unwrap())
 }
 

@@ -16,7 +16,7 @@ pub struct AwsAuth {
 
 /// Whom a role or user stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mapping {
+pub(crate) struct Mapping {
     /// The user name, with variables in double braces.
     pub username: String,
     /// Groups in Kubernetes, such as `system:nodes`.
@@ -36,7 +36,7 @@ struct Item {
 impl AwsAuth {
     /// The mapping of an ARN. Roles are mapped without their paths; one that is written with a path
     /// never matches, as in EKS.
-    pub fn mapping(&self, arn: &str) -> Option<Mapping> {
+    pub(crate) fn mapping(&self, arn: &str) -> Option<Mapping> {
         let mappings = self.mappings.read();
         let found = mappings.iter().find(|(of, _)| of.eq_ignore_ascii_case(arn));
         found.map(|(_, mapping)| mapping.clone())
