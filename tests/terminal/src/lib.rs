@@ -30,7 +30,7 @@ impl Default for Terminal {
 
 impl Terminal {
     /// The program to set directory and environment of, and to pass to [`Self::run`].
-    pub const PROGRAM: &'static str = "script";
+    pub const PROGRAM: &'static str = "env";
 
     /// Runs a line of shell on the terminal, in the directory and environment of `command`.
     ///
@@ -39,22 +39,24 @@ impl Terminal {
     ///
     /// # Panics
     ///
-    /// If `script` can't be started.
+    /// If `env` can't be started.
     pub fn run(self, mut command: Command, line: &str) -> Session {
         let Self { columns, rows, kind, has_colors } = self;
         command
+            // A test that runs in the background of a script has Ctrl-C ignored, and so would have
+            // everything that it starts.
+            .args(["--default-signal=INT", "script"])
             .args(["--quiet", "--return", "--echo", "never", "--command"])
             .arg(format!("stty cols {columns} rows {rows}; trap : INT; {line}"))
             .arg("/dev/null")
             .env("SHELL", "/bin/sh")
             .env("TERM", kind)
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+            .stdout(Stdio::piped());
         if !has_colors {
             command.env("NO_COLOR", "1");
         }
-        let mut running = command.spawn().expect("script runs");
+        let mut running = command.spawn().expect("env runs");
         let keyboard = running.stdin.take().expect("a pipe");
         let mut screen = running.stdout.take().expect("a pipe");
         let (sender, output) = channel();

@@ -7,11 +7,10 @@ use tenon_terminal::Terminal;
 
 /// Runs a command, answers its questions, and presses Ctrl-C once the screen shows `at`: it ends
 /// with the code for that, and says how to go on.
-pub(crate) async fn interrupted(bed: &Bed, command: &str, answers: &[(&str, &str)], at: &str) {
+pub(crate) fn interrupted(bed: &Bed, command: &str, answers: &[(&str, &str)], at: &str) {
     let mut turns = answers.to_vec();
     turns.push((at, "\u{3}"));
-    let screen =
-        converse(Terminal { columns: 120, ..Terminal::default() }, bed, command, &turns).await;
+    let screen = converse(Terminal { columns: 120, ..Terminal::default() }, bed, command, &turns);
     let parts = [
         "exit code 130",
         "interrupted; completed steps stay",
@@ -23,8 +22,9 @@ pub(crate) async fn interrupted(bed: &Bed, command: &str, answers: &[(&str, &str
 }
 
 /// Runs `tenon`, and types each text once the screen shows the text before it. Answers all that was
-/// written to the screen, with the exit code at its end.
-pub(crate) async fn converse(
+/// written to the screen, with the exit code at its end. Needs a runtime of several threads: this
+/// one waits.
+pub(crate) fn converse(
     terminal: Terminal,
     bed: &Bed,
     args: &str,
@@ -33,10 +33,5 @@ pub(crate) async fn converse(
     let tenon = bed.tenon().expect("programs").display().to_string();
     let command = bed.command(Path::new(Terminal::PROGRAM)).into_std();
     let line = format!("{tenon} {args}; echo exit code $?");
-    let turns: Vec<_> = turns.iter().map(|&(at, keys)| (at.to_owned(), keys.to_owned())).collect();
-    let talk = move || {
-        let turns: Vec<_> = turns.iter().map(|(at, keys)| (at.as_str(), keys.as_str())).collect();
-        terminal.run(command, &line).converse(&turns)
-    };
-    tokio::task::spawn_blocking(talk).await.expect("the conversation comes to its end")
+    tokio::task::block_in_place(|| terminal.run(command, &line).converse(turns))
 }

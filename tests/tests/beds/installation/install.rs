@@ -125,7 +125,7 @@ async fn bad_settings_ctrl_c_and_missing_permissions_are_named_and_a_last_run_co
     let mut turns: Vec<_> = QUESTIONS.map(|question| (question, answer(question))).into();
     turns.push(("Apply this plan?", "y"));
     for at in 0..turns.len() {
-        interrupted(&bed, "install", &turns[..at], turns[at].0).await;
+        interrupted(&bed, "install", &turns[..at], turns[at].0);
     }
     assert_unchanged(&before, &inventory(&bed).await);
 
@@ -155,7 +155,7 @@ async fn bad_settings_ctrl_c_and_missing_permissions_are_named_and_a_last_run_co
     // With the permission it goes on, also when it is interrupted once more, and then there is
     // nothing left to do.
     assert!(guard.identities.set_grants(&administrator, Grants::Everything));
-    interrupted(&bed, "install", &turns, "created").await;
+    interrupted(&bed, "install", &turns, "created");
     let installed = tenon(&bed, &["install", "-f", &file, "--yes"], None).await;
     assert_eq!(installed.code, 0, "{}", installed.stderr);
     assert!(installed.stderr.contains("the last `tenon install` ended"), "{}", installed.stderr);
@@ -166,14 +166,14 @@ async fn bad_settings_ctrl_c_and_missing_permissions_are_named_and_a_last_run_co
 
     // The wizard starts from what is installed.
     let at = |question| QUESTIONS.iter().position(|one| *one == question).expect("a question");
-    interrupted(&bed, "install", &turns[..at("Architectures")], "[1,2]").await;
-    interrupted(&bed, "install", &turns[..at("CPU limit of the NodePool")], "[50]").await;
+    interrupted(&bed, "install", &turns[..at("Architectures")], "[1,2]");
+    interrupted(&bed, "install", &turns[..at("CPU limit of the NodePool")], "[50]");
 
     // One answer accepts it all.
     let plain = &[(QUESTIONS[0], "\n"), (QUESTIONS[1], "\n"), (ACCEPT, "\n"), (DELIVERY, "\n")];
-    interrupted(&bed, "install", plain, "Your answers as a settings file").await;
+    interrupted(&bed, "install", plain, "Your answers as a settings file");
 
-    interrupted(&bed, "uninstall", &[], "Type the cluster's name (bed) to continue").await;
+    interrupted(&bed, "uninstall", &[], "Type the cluster's name (bed) to continue");
     assert_unchanged(&named(&made), &named(&inventory(&bed).await));
     let removed = tenon(&bed, &["uninstall", "--yes"], None).await;
     assert_eq!(removed.code, 0, "{}", removed.stderr);

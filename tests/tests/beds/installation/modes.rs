@@ -303,7 +303,7 @@ async fn an_encrypted_queue_the_agent_and_a_new_aws_auth_in_govcloud() {
         ("Where should the operator run?", "\n"),
         ("How should the operator get its permissions?", "\n"),
     ];
-    interrupted(&setup.bed, "install", &answers, &question).await;
+    interrupted(&setup.bed, "install", &answers, &question);
     // Nothing is made while EventBridge may not use the key: its messages would vanish.
     let refused = tenon(&setup.bed, &["install", "-f", &setup.file(), "--yes"], None).await;
     assert_eq!(refused.code, 3, "{}", refused.stderr);

@@ -24,8 +24,8 @@ async fn screens_fit_every_terminal(bed: &Bed) {
     for command in SCREENS {
         let mut words = Vec::new();
         for columns in [60, 80, 120] {
-            let screen = converse(terminal(columns, "xterm-256color"), bed, command, &[]).await;
-            let plain = converse(terminal(columns, "dumb"), bed, command, &[]).await;
+            let screen = converse(terminal(columns, "xterm-256color"), bed, command, &[]);
+            let plain = converse(terminal(columns, "dumb"), bed, command, &[]);
             for text in [&screen, &plain] {
                 assert!(!text.contains('\u{1b}'), "{command} at {columns}: {text:?}");
                 assert!(text.contains("exit code 0"), "{command} at {columns}: {text}");
@@ -43,17 +43,17 @@ async fn screens_fit_every_terminal(bed: &Bed) {
         assert!(words.iter().all(|count| *count > 5), "{command}: {words:?}");
     }
     let coloured = Terminal { has_colors: true, ..Terminal::default() };
-    let screen = converse(coloured, bed, "status", &[]).await;
+    let screen = converse(coloured, bed, "status", &[]);
     assert!(screen.contains("\u{1b}["), "{screen}");
     let piped = must(bed.run_tenon(&["status"]).await).stdout;
     assert!(!piped.contains('\u{1b}'), "{piped}");
 
     // It is redrawn in place where that is possible, and ends at Ctrl-C.
     let shown = [("NODEPOOL", "\u{3}")];
-    let moving = converse(Terminal::default(), bed, "status --watch", &shown).await;
+    let moving = converse(Terminal::default(), bed, "status --watch", &shown);
     assert!(moving.contains("exit code 130") && moving.contains("\u{1b}["), "{moving:?}");
     assert!(!moving.contains("completed steps"), "{moving:?}");
-    let still = converse(terminal(80, "dumb"), bed, "status --watch", &shown).await;
+    let still = converse(terminal(80, "dumb"), bed, "status --watch", &shown);
     assert!(still.contains("exit code 130") && !still.contains("\u{1b}["), "{still:?}");
 }
 
