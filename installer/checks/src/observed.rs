@@ -276,7 +276,7 @@ pub struct OperatorView {
 }
 
 /// The operator's Deployment.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OperatorDeploymentView {
     /// `metadata.namespace`.

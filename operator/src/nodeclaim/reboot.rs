@@ -3,7 +3,7 @@
 //! that fails it is replaced.
 //!
 //! Whoever decides on a reboot sets the NodeClaim's condition Rebooting
-//! (`disruption::reboot`); from there everything that has to be known is on the NodeClaim
+//! ([`crate::disruption`]); from there everything that has to be known is on the NodeClaim
 //! and the Node, so that a restart of the operator goes on where it stopped. No pod is deleted for
 //! a reboot: what can't be evicted in time rides along.
 

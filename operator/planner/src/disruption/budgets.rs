@@ -222,9 +222,17 @@ mod tests {
     /// Appendix A.4.
     #[test]
     fn percentages_are_rounded_up() {
-        for (percent, nodes, expected) in
-            [(10, 1, 1), (10, 10, 1), (10, 11, 2), (5, 10, 1), (0, 7, 0), (33, 4, 2), (50, 3, 2)]
-        {
+        for (percent, nodes, expected) in [
+            (10, 0, 0),
+            (10, 1, 1),
+            (10, 10, 1),
+            (10, 11, 2),
+            (5, 10, 1),
+            (0, 100, 0),
+            (33, 4, 2),
+            (50, 3, 2),
+            (100, 7, 7),
+        ] {
             let budget = mk_budget(BudgetNodes::Percent(percent));
             assert_eq!(
                 allowed(&[budget], nodes, DisruptionReason::Empty),
@@ -232,8 +240,10 @@ mod tests {
                 "{percent}% of {nodes}"
             );
         }
-        let counted = mk_budget(BudgetNodes::Count(5));
-        assert_eq!(allowed(&[counted], 3, DisruptionReason::Empty), 5);
+        for count in [5, 0] {
+            let counted = mk_budget(BudgetNodes::Count(count));
+            assert_eq!(allowed(&[counted], 3, DisruptionReason::Empty), count);
+        }
     }
 
     /// Appendix A.14: ten nodes, of which three are not ready, and the default budget.
