@@ -5,6 +5,7 @@ pub mod adopt;
 pub mod bundle;
 pub mod completion;
 pub mod config;
+pub mod cost;
 pub mod dashboard;
 pub mod decisions;
 pub mod doctor;
@@ -36,6 +37,7 @@ use self::adopt::AdoptArgs;
 use self::bundle::BundleArgs;
 use self::completion::CompletionArgs;
 use self::config::ConfigArgs;
+use self::cost::CostArgs;
 use self::dashboard::DashboardArgs;
 use self::decisions::DecisionsArgs;
 use self::doctor::DoctorArgs;
@@ -101,6 +103,8 @@ pub enum Command {
     /// Connects with the kubeconfig alone. Needs AWS credentials and a region only for the prices
     /// of spot instances.
     Top(TopArgs),
+    /// Show what the cluster costs, what of that is idle, and what consolidation saved
+    Cost(CostArgs),
     /// Show what the operator decided, why, and the results
     Decisions(DecisionsArgs),
     /// Show nodes, decisions and what-ifs in a browser on this machine, without changing anything

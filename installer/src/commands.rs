@@ -4,6 +4,7 @@ pub(crate) mod adopt;
 pub(crate) mod bundle;
 pub(crate) mod completion;
 pub(crate) mod config;
+pub(crate) mod cost;
 pub(crate) mod dashboard;
 pub(crate) mod decisions;
 pub(crate) mod diff;

@@ -76,6 +76,7 @@ fn runs_until_interrupted(command: &Command) -> bool {
     match command {
         Command::Dashboard(_) | Command::Top(_) => true,
         Command::Status(args) => args.watch,
+        Command::Cost(args) => args.watch,
         Command::Decisions(args) => args.follow,
         _ => false,
     }
@@ -101,6 +102,7 @@ async fn dispatch(cli: &Cli, printer: &Printer, cleanup: &Cleanup) -> Result<u8,
         Command::Iam(args) => Box::pin(commands::iam::run(&cli.global, args, printer)).await,
         Command::Status(args) => Box::pin(commands::status::run(&cli.global, args, printer)).await,
         Command::Top(args) => Box::pin(commands::top::run(&cli.global, args, printer)).await,
+        Command::Cost(args) => Box::pin(commands::cost::run(&cli.global, args, *printer)).await,
         Command::Decisions(args) => {
             Box::pin(commands::decisions::run(&cli.global, args, printer)).await
         }

@@ -55,6 +55,9 @@ pub enum SimulateError {
     /// A saved snapshot where objects are needed.
     #[error("a saved snapshot has no NodePools that could be changed")]
     SnapshotUnchangeable,
+    /// A saved snapshot where labels or owners of pods are needed.
+    #[error("a saved snapshot has neither labels nor owners of all pods")]
+    SnapshotWithoutOwners,
     /// Standard input where input is read again and again.
     #[error("standard input can be read only once")]
     ReadOnce,
@@ -76,9 +79,11 @@ impl SimulateError {
             Self::List { .. } => "observe",
             Self::Manifests { .. } => "manifests",
             Self::Catalog(_) => "catalog",
-            Self::NoInput | Self::SnapshotAlone | Self::SnapshotUnchangeable | Self::ReadOnce => {
-                "input"
-            }
+            Self::NoInput
+            | Self::SnapshotAlone
+            | Self::SnapshotUnchangeable
+            | Self::SnapshotWithoutOwners
+            | Self::ReadOnce => "input",
             Self::NotFound { .. } => "not-found",
         }
     }
@@ -118,6 +123,9 @@ impl SimulateError {
             Self::SnapshotUnchangeable => {
                 "use the manifests or the cluster that the snapshot was made from".to_owned()
             }
+            Self::SnapshotWithoutOwners => "use the manifests or the cluster that the snapshot \
+                 was made from, or another --by"
+                .to_owned(),
             Self::ReadOnce => "write it to a file, and name that with -f".to_owned(),
             Self::NotFound { similar, .. } if similar.is_empty() => return Vec::new(),
             Self::NotFound { similar, .. } => format!("there is {}", similar.join(", ")),

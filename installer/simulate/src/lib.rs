@@ -11,6 +11,7 @@ mod buffers;
 mod catalogs;
 mod causes;
 mod complete;
+mod cost;
 mod decode;
 mod documents;
 mod error;
@@ -50,6 +51,7 @@ use tenon_planner::{Policy, Snapshot, lower_bound_within, overlays};
 
 pub use self::advice::{Advice, Cause};
 use self::catalogs::SPOT_ASSUMED;
+pub use self::cost::{Cost, CostBy, CostRow, Costs, Discount, Idle, Savings, read_costs};
 pub use self::error::SimulateError;
 pub use self::explain::Answer;
 use self::explain::Known;
@@ -107,7 +109,11 @@ pub async fn read(
     client: Option<&Client>,
     note: &(dyn Fn(&str) + Sync),
 ) -> Result<Simulation, SimulateError> {
-    match gather(&options, client, note).await? {
+    from_gathered(gather(&options, client, note).await?, options)
+}
+
+fn from_gathered(gathered: Gathered, options: Options) -> Result<Simulation, SimulateError> {
+    match gathered {
         Gathered::Objects(input) => Simulation::new(*input, options),
         Gathered::Snapshot(snapshot) => Ok(Simulation {
             snapshot: *snapshot,

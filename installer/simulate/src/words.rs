@@ -67,6 +67,14 @@ pub(super) fn counted(n: usize, noun: &str) -> String {
     format!("{} {noun}{}", grouped(n), if n == 1 { "" } else { "s" })
 }
 
+/// A name in so many columns.
+pub(super) fn shortened(name: &str, room: usize) -> String {
+    if name.chars().count() <= room {
+        return name.to_owned();
+    }
+    name.chars().take(room.saturating_sub(1)).chain(['…']).collect()
+}
+
 /// Rows of cells under each other, two spaces between columns; the last column keeps its length.
 pub(super) fn columns(rows: &[Vec<String>], indent: &str) -> String {
     let n_columns = rows.iter().map(Vec::len).max().unwrap_or(0);

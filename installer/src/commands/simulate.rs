@@ -129,13 +129,18 @@ async fn read(
         Ok(())
     };
     let (mut simulation, ()) = tokio::try_join!(read, asked)?;
-    if let Some(warning) = spot.price(&mut simulation).warning {
+    price(&mut simulation, spot, *printer);
+    Ok((simulation, client))
+}
+
+/// Prices spot nodes, and says what to know about prices and input.
+pub(super) fn price(simulation: &mut Simulation, spot: &SpotPrices, printer: Printer) {
+    if let Some(warning) = spot.price(simulation).warning {
         printer.warn(&warning);
     }
     for warning in simulation.warnings() {
         printer.warn(warning);
     }
-    Ok((simulation, client))
 }
 
 /// What a simulation starts from, as it was typed.

@@ -39,6 +39,13 @@ async fn decided(bed: &Bed, args: &[&str], expected: &[(&str, &str)]) -> Value {
     decisions(bed, args).await.into_iter().find(fits).expect("it was there before")
 }
 
+/// What `tenon cost` says.
+async fn costs(bed: &Bed, args: &[&str]) -> Value {
+    let finished = must(bed.run_tenon(&[&["cost", "-o", "json"], args].concat()).await);
+    assert_eq!(finished.code, 0, "{}", finished.stderr);
+    serde_json::from_str(&finished.stdout).expect("an answer in JSON")
+}
+
 /// A ServiceAccount and a kubeconfig with its token.
 async fn person(bed: &Bed, name: &str) -> PathBuf {
     let accounts: Api<ServiceAccount> = Api::namespaced(bed.client(), "default");
@@ -93,12 +100,29 @@ async fn decisions_are_read_through_the_api_server_by_those_who_may() {
     assert_eq!(decisions(&bed, &["--node", &claim]).await.len(), 1);
     assert_eq!(decisions(&bed, &["--node", "another"]).await, Vec::<Value>::new());
 
+    // The node is paid for by those who use it.
+    let cost = costs(&bed, &["--by", "namespace"]).await;
+    let number = |value: &Value| value.as_f64().unwrap_or_default();
+    assert!(number(&cost["total"]["pricePerHour"]) > 0.0, "{cost}");
+    // The bed's own nodes have no NodePool, and a price all the same.
+    assert_eq!((&cost["total"]["nodes"], &cost["withoutPrice"]), (&json!(3), &json!(0)), "{cost}");
+    let rows = cost["rows"].as_array().expect("a list");
+    let row = rows.iter().find(|row| row["name"] == "default").expect("the namespace of the pods");
+    assert_eq!((&row["pods"], &row["nodes"]), (&json!(2), &json!(1)), "{cost}");
+    assert_eq!(cost["savings"]["commands"], 0, "{cost}");
+
     // An empty node goes, and the decision ends with its NodeClaim.
     must(tenon.user().scale(APP, 0, &json!({ "scenario": APP })).await);
     let deleted = [("/kind", "consolidation"), ("/action", "delete"), ("/result/state", "done")];
     let decision = decided(&bed, &of_pool, &deleted).await;
     assert_eq!(decision["nodeClaims"]["names"], json!([claim]));
     assert_eq!(decision["price"]["after"], 0.0);
+
+    // That is what consolidation has saved.
+    let cost = costs(&bed, &[]).await;
+    assert_eq!(cost["savings"]["commands"], 1, "{cost}");
+    assert_eq!(cost["savings"]["savedPerHour"], decision["price"]["before"], "{cost}");
+    assert_eq!(cost["savings"]["byReason"][0]["reason"], decision["reason"], "{cost}");
 
     // Text is for people.
     let finished = must(bed.run_tenon(&["decisions"]).await);

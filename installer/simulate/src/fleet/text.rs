@@ -4,7 +4,7 @@ use super::{Fleet, FleetPool, FleetSum, Used};
 use crate::advice::word;
 use crate::amounts::number;
 use crate::layout::Page;
-use crate::words::{age, columns, counted, grouped, price, some};
+use crate::words::{age, columns, counted, grouped, price, shortened, some};
 
 /// How many reasons and nodes are listed.
 const SHOWN: usize = 6;
@@ -176,12 +176,4 @@ fn mark(pool: &FleetPool) -> &'static str {
         (Some(_), false) => " (not ready)",
         (None, false) => "",
     }
-}
-
-/// The name in so many columns.
-fn shortened(name: &str, room: usize) -> String {
-    if name.chars().count() <= room {
-        return name.to_owned();
-    }
-    name.chars().take(room.saturating_sub(1)).chain(['…']).collect()
 }

@@ -1,0 +1,121 @@
+//! What nodes cost, those of other tools among them, and what spot instances cost less than
+//! on-demand ones of the same types in the same zones.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use tenon_crds::labels;
+use tenon_planner::Snapshot;
+use tenon_planner::resources::MicroUsd;
+use tenon_planner::snapshot::{CapacityType, Node};
+
+/// How managed node groups of EKS label their nodes: `SPOT`, `ON_DEMAND` or `CAPACITY_BLOCK`.
+const OF_NODE_GROUPS: &str = "eks.amazonaws.com/capacityType";
+
+/// Spot instances beside what they would cost on demand, in USD.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Discount {
+    /// Spot nodes whose price is known, both as spot and on demand.
+    pub nodes: usize,
+    /// What they cost.
+    pub price_per_hour: f64,
+    /// What they would cost on demand.
+    pub on_demand_per_hour: f64,
+}
+
+/// The prices of the catalogs.
+#[derive(Debug)]
+pub(super) struct Prices<'a> {
+    on_demand: BTreeMap<(&'a str, &'a str), MicroUsd>,
+    spot: BTreeMap<(&'a str, &'a str), MicroUsd>,
+}
+
+impl<'a> Prices<'a> {
+    pub(super) fn new(snapshot: &'a Snapshot) -> Self {
+        let mut prices = Self { on_demand: BTreeMap::new(), spot: BTreeMap::new() };
+        let types = snapshot.catalogs.iter().flat_map(|catalog| &catalog.instance_types);
+        for kind in types {
+            for offering in &kind.offerings {
+                let known = match offering.capacity_type {
+                    CapacityType::OnDemand => &mut prices.on_demand,
+                    CapacityType::Spot => &mut prices.spot,
+                    CapacityType::Reserved => continue,
+                };
+                if let Some(price) = offering.known_price() {
+                    known.insert((&kind.name, &offering.zone), price);
+                }
+            }
+        }
+        prices
+    }
+
+    /// What a node costs per hour, if that is known. The planner knows it of those that have a
+    /// NodePool; others cost what the catalogs say.
+    pub(super) fn of(&self, node: &Node) -> Option<f64> {
+        let listed = || match capacity_type(node)? {
+            "spot" => self.spot.get(&key(node)),
+            "on-demand" => self.on_demand.get(&key(node)),
+            _ => None,
+        };
+        node.price.as_ref().or_else(listed).map(|price| price.as_usd())
+    }
+
+    /// What the spot nodes cost, and would cost on demand.
+    pub(super) fn discount(&self, snapshot: &Snapshot) -> Option<Discount> {
+        let mut sum = Discount { nodes: 0, price_per_hour: 0.0, on_demand_per_hour: 0.0 };
+        for node in snapshot.nodes.iter().filter(|node| capacity_type(node) == Some("spot")) {
+            if let (Some(price), Some(on_demand)) = (self.of(node), self.on_demand.get(&key(node)))
+            {
+                sum.nodes += 1;
+                sum.price_per_hour += price;
+                sum.on_demand_per_hour += on_demand.as_usd();
+            }
+        }
+        (sum.nodes > 0).then_some(sum)
+    }
+}
+
+/// `spot`, `on-demand` or `reserved`; instances of unlabelled node groups are on-demand ones.
+pub(super) fn capacity_type(node: &Node) -> Option<&str> {
+    if let Some(known) = node.labels.get(labels::CAPACITY_TYPE) {
+        return Some(known);
+    }
+    match node.labels.get(OF_NODE_GROUPS).map(String::as_str) {
+        Some("SPOT") => Some("spot"),
+        Some("CAPACITY_BLOCK") => Some("reserved"),
+        Some(_) => Some("on-demand"),
+        None => node.labels.contains_key(labels::INSTANCE_TYPE).then_some("on-demand"),
+    }
+}
+
+/// Instance type and zone.
+fn key(node: &Node) -> (&str, &str) {
+    let label = |key: &str| node.labels.get(key).map(String::as_str).unwrap_or_default();
+    (label(labels::INSTANCE_TYPE), label(labels::ZONE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_of_node_groups_have_a_capacity_type() {
+        let node = |pairs: &[(&str, &str)]| {
+            let labels = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+            Node { labels: labels.collect(), ..Node::default() }
+        };
+        let type_ = ("node.kubernetes.io/instance-type", "m7i.large");
+        for (labels, expected) in [
+            (&[type_, ("karpenter.sh/capacity-type", "spot")][..], Some("spot")),
+            (&[type_, (OF_NODE_GROUPS, "SPOT")], Some("spot")),
+            (&[type_, (OF_NODE_GROUPS, "ON_DEMAND")], Some("on-demand")),
+            (&[type_, (OF_NODE_GROUPS, "CAPACITY_BLOCK")], Some("reserved")),
+            (&[type_], Some("on-demand")),
+            // It may run anywhere.
+            (&[], None),
+        ] {
+            assert_eq!(capacity_type(&node(labels)), expected, "{labels:?}");
+        }
+    }
+}

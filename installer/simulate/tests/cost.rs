@@ -1,0 +1,218 @@
+//! What `tenon cost` shows of a cluster.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use tenon_simulate::{
+    CatalogOptions, Cost, CostBy, CostRow, Costs, Freshness, Options, Savings, SimulateError,
+    read_costs,
+};
+use tenon_state::decision::Decisions;
+use tenon_state::ec2::offered::VM_MEMORY_OVERHEAD;
+use tenon_state::options::FeatureGates;
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+}
+
+fn read(files: Vec<PathBuf>, catalogs: Vec<PathBuf>, by: &str) -> Result<Costs, SimulateError> {
+    let gates: FeatureGates = "".parse().expect("no gates");
+    let options = Options {
+        files,
+        catalog: CatalogOptions {
+            files: catalogs,
+            vm_memory_overhead_percent: VM_MEMORY_OVERHEAD,
+            reserved_enis: 0,
+        },
+        now: "2026-01-01T12:00:00Z".parse().expect("a time"),
+        seed: 0,
+        ignore_dra_requests: true,
+        policy: gates.policy(),
+        feature_gates: gates,
+        scheduler_config: "".parse().expect("no configuration"),
+        freshness: Freshness::Latest,
+    };
+    let by: CostBy = by.parse().expect("a known group");
+    futures::executor::block_on(read_costs(options, None, by, &|_| ()))
+}
+
+fn costs(by: &str) -> Costs {
+    let catalogs = vec![fixture("explain/catalog.json")];
+    read(vec![fixture("cost/cluster.yaml")], catalogs, by).expect("it can be read")
+}
+
+fn cost(by: &str) -> Cost {
+    costs(by).cost()
+}
+
+fn rows(cost: &Cost) -> BTreeMap<&str, &CostRow> {
+    cost.rows.iter().map(|row| (row.name.as_str(), row)).collect()
+}
+
+fn close(a: f64, b: f64) -> bool {
+    (a - b).abs() < 1e-9
+}
+
+#[test]
+fn groups_of_every_kind_add_up_to_the_price_of_the_nodes() {
+    for by in [
+        "nodepool",
+        "capacity-type",
+        "zone",
+        "instance-type",
+        "namespace",
+        "workload",
+        "label=team",
+        "label=none-has-it",
+    ] {
+        let cost = cost(by);
+        // Two m7i.2xlarge and two m7i.large, one of each as spot.
+        assert!(close(cost.total.price_per_hour, 0.4 + 0.04 + 0.16 + 0.1), "{by}: {cost:?}");
+        let sum = |of: fn(&CostRow) -> f64| cost.rows.iter().map(of).sum::<f64>();
+        assert!(close(sum(|row| row.price_per_hour), cost.total.price_per_hour), "{by}");
+        assert!(close(sum(|row| row.idle_per_hour), cost.total.idle_per_hour), "{by}");
+        assert!(close(sum(|row| row.requested_per_hour), cost.total.requested_per_hour), "{by}");
+        assert_eq!(cost.rows.iter().map(|row| row.pods).sum::<usize>(), 10, "{by}");
+        for row in &cost.rows {
+            assert!(close(row.price_per_hour, row.requested_per_hour + row.idle_per_hour), "{by}");
+            assert!(close(row.price_per_month, 730.0 * row.price_per_hour), "{by}");
+        }
+        let idle: f64 = cost.idle.iter().map(|idle| idle.idle_per_hour).sum();
+        assert!(close(idle, cost.total.idle_per_hour), "{by}");
+        assert_eq!(cost.idle.iter().map(|idle| idle.nodes).sum::<usize>(), 4, "{by}");
+    }
+}
+
+#[test]
+fn nodes_are_grouped_by_what_they_are() {
+    let by_type = cost("capacity-type");
+    let rows = rows(&by_type);
+    assert!(close(rows["spot"].price_per_hour, 0.2), "{rows:?}");
+    assert!(close(rows["on-demand"].price_per_hour, 0.5), "{rows:?}");
+    let discount = by_type.spot.expect("there are spot nodes");
+    assert_eq!(discount.nodes, 2);
+    assert!(close(discount.on_demand_per_hour, 0.5), "{discount:?}");
+}
+
+#[test]
+fn pods_are_grouped_by_what_people_have_created() {
+    let by_workload = cost("workload");
+    let rows = rows(&by_workload);
+    let names: Vec<&str> = rows.keys().copied().collect();
+    assert_eq!(
+        names,
+        [
+            "data/CronJob/report",
+            "kube-system/DaemonSet/agent",
+            "shop/Deployment/web",
+            "shop/StatefulSet/db",
+        ]
+    );
+    assert_eq!((rows["shop/Deployment/web"].pods, rows["shop/Deployment/web"].nodes), (4, 2));
+    assert_eq!(rows["kube-system/DaemonSet/agent"].nodes, 4);
+    let daemons = rows["kube-system/DaemonSet/agent"].requested_per_hour;
+    assert!(close(by_workload.daemon_sets_per_hour, daemons));
+}
+
+#[test]
+fn pods_without_the_label_are_told_so() {
+    let by_team = cost("label=team");
+    let rows = rows(&by_team);
+    let names: Vec<&str> = rows.keys().copied().collect();
+    assert_eq!(names, ["(no label team)", "analytics", "storage", "storefront"]);
+}
+
+#[test]
+fn idle_capacity_is_told_by_what_keeps_its_nodes() {
+    let idle = cost("nodepool").idle;
+    let of = |part: &str| {
+        let found = idle.iter().find(|idle| idle.reason.contains(part));
+        found.unwrap_or_else(|| panic!("{part}: {idle:?}"))
+    };
+    assert_eq!(of("do-not-disrupt").nodes, 1);
+    assert!(of("consolidation removes or replaces").nodes >= 1, "{idle:?}");
+}
+
+#[test]
+fn it_fits_terminals() {
+    for width in [60, 80, 120] {
+        for by in ["nodepool", "workload"] {
+            for line in cost(by).text(Some(width)).lines() {
+                assert!(line.chars().count() <= width, "{width}: {line}");
+            }
+        }
+    }
+    insta::assert_snapshot!("by_workload_80", cost("workload").text(Some(80)));
+    insta::assert_snapshot!("by_nodepool_120", cost("nodepool").text(Some(120)));
+    insta::assert_snapshot!("by_workload_60", cost("workload").text(Some(60)));
+}
+
+#[test]
+fn spreadsheets_get_every_group() {
+    let csv = cost("namespace").csv();
+    let mut lines = csv.lines();
+    let header = lines.next().expect("a header");
+    assert_eq!(header.split(',').count(), 7);
+    let rows: Vec<&str> = lines.collect();
+    assert_eq!(rows.len(), 3);
+    for row in rows {
+        assert_eq!(row.split(',').count(), 7, "{row}");
+    }
+}
+
+#[test]
+fn nodes_without_a_price_are_counted_and_cost_nothing() {
+    // The kwok provider's types are all that is known.
+    let file = tempfile::Builder::new().suffix(".json").tempfile().expect("a file");
+    std::fs::write(file.path(), "[]").expect("it can be written");
+    let costs = read(vec![fixture("cost/cluster.yaml")], vec![file.path().to_owned()], "nodepool");
+    let cost = costs.expect("it can be read").cost();
+    assert_eq!(cost.without_price, 4);
+    assert!(close(cost.total.price_per_hour, 0.0));
+    assert!(cost.text(None).starts_with("The price of no node is known."), "{}", cost.text(None));
+}
+
+#[test]
+fn a_saved_snapshot_does_not_tell_workloads() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("snapshot.json");
+    costs("nodepool").simulation().save(&path).expect("it can be saved");
+    let mut by_pool = read(vec![path.clone()], Vec::new(), "nodepool").expect("nodes are told");
+    assert!(close(by_pool.cost().total.price_per_hour, 0.7));
+    let error = read(vec![path], Vec::new(), "workload").expect_err("pods are not");
+    assert!(error.hints()[0].contains("--by"), "{:?}", error.hints());
+}
+
+#[test]
+fn the_manual_has_the_screen_and_every_field() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/src/reference/cost.md");
+    let page = std::fs::read_to_string(page).expect("the page");
+    let cost = cost("workload");
+    let text = cost.text(Some(80));
+    assert!(page.contains(&text), "{text}");
+    let savings = Savings::new(&Decisions::default(), None);
+    let value = serde_json::to_value(Cost { savings: Some(savings), ..cost }).expect("data");
+    let mut names = Vec::new();
+    fields(&value, &mut names);
+    for name in names {
+        assert!(
+            page.contains(&format!("`{name}`")) || page.contains(&format!("`{name}[]`")),
+            "{name}"
+        );
+    }
+}
+
+/// The names of all fields.
+fn fields(value: &Value, names: &mut Vec<String>) {
+    match value {
+        Value::Object(map) => {
+            for (name, value) in map {
+                names.push(name.clone());
+                fields(value, names);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| fields(item, names)),
+        _ => {}
+    }
+}
