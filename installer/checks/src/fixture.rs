@@ -434,6 +434,9 @@ pub(crate) fn break_it(id: &str, seen: &mut Observed) {
         "IA-09" => seen.iam.boundary_blocks = Known(vec!["ec2:CreateFleet".into()]),
         "IA-10" => seen.iam.trust_problems = Known(vec!["role x trusts no principal".into()]),
         "IA-11" => seen.iam.controller_gaps = Known(Some(vec!["ec2:CreateFleet on *".into()])),
+        "IA-12" => edit(&mut seen.kubernetes.node_classes, |all| {
+            all[0]["spec"] = json!({"amiSelectorTerms": [{"alias": "windows2022@latest"}]});
+        }),
         "QU-01" => edit(&mut seen.compute.quotas, |all| {
             all.insert("L-34B43A08".into(), 32.0);
         }),

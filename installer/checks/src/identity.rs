@@ -1,5 +1,7 @@
 //! Roles, who may take them, and what keeps them from being made.
 
+use serde_json::Value;
+
 use super::observed::Observed;
 use super::{Check, Outcome, Severity, When, known, skip};
 
@@ -114,6 +116,16 @@ pub(super) const CHECKS: &[Check] = &[
              attach the missing statements",
         run: controller_role,
     },
+    Check {
+        id: "IA-12",
+        severity: Severity::Warning,
+        when: When::Installed,
+        title: "the cluster authorizes kube-proxy on Windows nodes",
+        cause: "kube-proxy on Windows has the identity of its node and needs the group \
+             eks:kube-proxy-windows. Without it, pods on Windows nodes reach no Services.",
+        fix: "tenon install --cluster <cluster> --region <region> --windows-nodes",
+        run: windows_access,
+    },
 ];
 
 const AUDIENCE: &str = tenon_iam_policies::identity::IRSA_AUDIENCE;
@@ -217,6 +229,43 @@ fn node_access(seen: &Observed) -> Outcome {
             )
         }),
     })
+}
+
+fn windows_access(seen: &Observed) -> Outcome {
+    known(&seen.kubernetes.node_classes, |classes| {
+        // Nodes of another role have another access entry.
+        let role = seen.iam.node_role_arn.rsplit('/').next().unwrap_or_default();
+        let is_ours = |class: &&Value| class["spec"]["role"].as_str().is_none_or(|it| it == role);
+        let Some(class) = classes.iter().filter(is_ours).find(|class| launches_windows(class))
+        else {
+            return Outcome::Pass("no EC2NodeClass launches Windows nodes".to_owned());
+        };
+        let name = class["metadata"]["name"].as_str().unwrap_or_default();
+        let problem = |why: &str| format!("EC2NodeClass {name} launches Windows nodes, but {why}");
+        known(&seen.iam.access_entry, |entry| match entry {
+            Some(entry) => Outcome::when(
+                entry.kind != "EC2_LINUX",
+                format!("by an access entry of type {}", entry.kind),
+                problem("the node role's access entry is of type EC2_LINUX, not EC2_WINDOWS"),
+            ),
+            None => known(&seen.kubernetes.aws_auth, |map| {
+                let text = map.as_deref().unwrap_or_default();
+                let why = "the node role has neither an access entry of type EC2_WINDOWS nor the \
+                           group eks:kube-proxy-windows in aws-auth";
+                let is_mapped = text.contains("eks:kube-proxy-windows");
+                Outcome::when(is_mapped, "by aws-auth", problem(why))
+            }),
+        })
+    })
+}
+
+/// Whether the images of an EC2NodeClass are of Windows, by its AMI family or an alias.
+fn launches_windows(class: &Value) -> bool {
+    let spec = &class["spec"];
+    let mut terms = spec["amiSelectorTerms"].as_array().into_iter().flatten();
+    let family = spec["amiFamily"].as_str().unwrap_or_default();
+    family.starts_with("Windows")
+        || terms.any(|term| term["alias"].as_str().is_some_and(|it| it.starts_with("windows")))
 }
 
 fn boundary(seen: &Observed) -> Outcome {

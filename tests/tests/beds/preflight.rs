@@ -24,9 +24,9 @@ mod at_work;
 /// The checks that fail here, each after it has passed.
 pub(super) const BROKEN: &[&str] = &[
     "AM-01", "AM-03", "CL-09", "CL-14", "EX-01", "EX-03", "EX-04", "EX-05", "EX-10", "EX-12",
-    "IA-02", "IA-03", "IA-07", "IA-08", "IA-10", "IA-11", "IM-01", "NC-01", "NO-01", "NP-01",
-    "NP-02", "OP-01", "OP-02", "OP-03", "OP-04", "OP-05", "QS-02", "QS-03", "SG-02", "SN-06",
-    "SN-07", "ZS-01",
+    "IA-02", "IA-03", "IA-07", "IA-08", "IA-10", "IA-11", "IA-12", "IM-01", "NC-01", "NO-01",
+    "NP-01", "NP-02", "OP-01", "OP-02", "OP-03", "OP-04", "OP-05", "QS-02", "QS-03", "SG-02",
+    "SN-06", "SN-07", "ZS-01",
 ];
 
 const SPOT_ROLE: &str = "AWSServiceRoleForEC2Spot";
@@ -70,6 +70,22 @@ fn pool_without_limits() -> Value {
     })
 }
 
+/// An EC2NodeClass whose nodes need more than Linux nodes do.
+fn windows(bed: &Bed) -> Value {
+    let here = json!([{"tags": {"karpenter.sh/discovery": bed.cluster()}}]);
+    json!({
+        "apiVersion": "karpenter.k8s.aws/v1",
+        "kind": "EC2NodeClass",
+        "metadata": {"name": "windows"},
+        "spec": {
+            "amiSelectorTerms": [{"alias": "windows2022@latest"}],
+            "role": format!("tenon-{}-node", bed.cluster()),
+            "subnetSelectorTerms": here,
+            "securityGroupSelectorTerms": here,
+        },
+    })
+}
+
 /// A webhook that nobody answers. It selects no namespace, so that it is in nobody's way here.
 fn webhook() -> Value {
     json!({
@@ -95,7 +111,7 @@ fn webhook() -> Value {
 
 /// What somebody does to a cluster, its account and its network, and by which words the checks name
 /// it. Each passes without it.
-const FAULTS: [(&str, &str); 17] = [
+const FAULTS: [(&str, &str); 18] = [
     ("CL-14", "gone.example.com"),
     ("EX-01", "default/karpenter-old"),
     ("EX-03", "default/cluster-autoscaler runs"),
@@ -108,6 +124,7 @@ const FAULTS: [(&str, &str); 17] = [
     ("IA-07", "missing"),
     ("IA-08", "no access entry"),
     ("IA-11", "ec2:CreateFleet"),
+    ("IA-12", "EC2NodeClass windows launches Windows nodes"),
     ("QS-03", "is off"),
     ("NP-01", "boundless has no limits"),
     ("OP-01", "has no pods"),
@@ -134,6 +151,7 @@ async fn break_kubernetes(bed: &Bed) {
     }
     apply(bed, "validatingwebhookconfigurations", &webhook()).await;
     apply(bed, "nodepools", &pool_without_limits()).await;
+    apply(bed, "ec2nodeclasses", &windows(bed)).await;
     let annotated = json!({
         "apiVersion": "v1",
         "kind": "ServiceAccount",
@@ -183,6 +201,7 @@ async fn mend(bed: &Bed) {
     must(webhooks.delete("gone", &all).await);
     let user = User::new(bed.client(), NodeClass::Ec2);
     must(user.objects("NodePool").delete("boundless", &all).await);
+    must(user.objects("EC2NodeClass").delete("windows", &all).await);
     let accounts: Api<ServiceAccount> = Api::namespaced(bed.client(), "kube-system");
     let plain = json!({"metadata": {"annotations": {"eks.amazonaws.com/role-arn": null}}});
     must(accounts.patch("karpenter", &PatchParams::default(), &Patch::Merge(plain)).await);
