@@ -18,7 +18,7 @@ use serde_json::json;
 use crate::clock;
 use crate::kubernetes::client::{Cluster, KubeError};
 use crate::kubernetes::object::{Key, Object, label};
-use crate::ownership::{COMPONENT, INSTALL_ID, MANAGED_BY};
+use crate::ownership::{COMPONENT, INSTALL_ID, MANAGED_BY, RECORD};
 use crate::settings::config::Config;
 
 /// Name of the ConfigMap.
@@ -172,7 +172,7 @@ pub async fn read_cluster(
 /// What an installation recorded in the cluster, in whichever namespace that is.
 pub async fn find(cluster: &Cluster, install_id: &str) -> Result<Option<Record>, KubeError> {
     let maps: Api<ConfigMap> = Api::all(cluster.client());
-    let labels = format!("{INSTALL_ID}={install_id},{COMPONENT}=record");
+    let labels = format!("{INSTALL_ID}={install_id},{COMPONENT}={RECORD}");
     let found = maps.list(&ListParams::default().labels(&labels)).await.map_err(|source| {
         KubeError { verb: "list", resource: "configmaps".to_owned(), cause: Box::new(source) }
     })?;
@@ -259,7 +259,7 @@ impl Journal {
                 "metadata": {
                     "name": CONFIG_MAP,
                     "namespace": self.namespace,
-                    "labels": {INSTALL_ID: self.record.install_id, COMPONENT: "record", MANAGED_BY: "tenon"},
+                    "labels": {INSTALL_ID: self.record.install_id, COMPONENT: RECORD, MANAGED_BY: "tenon"},
                 },
                 "data": {"record.json": text, "tenon.yaml": self.record.config.to_yaml()},
             }),

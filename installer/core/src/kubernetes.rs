@@ -18,6 +18,7 @@ pub mod last_words;
 pub mod lease;
 pub(crate) mod list;
 pub mod merge_patch;
+pub(crate) mod monitoring;
 pub mod object;
 pub mod operator;
 pub mod operator_deployment;

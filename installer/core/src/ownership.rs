@@ -17,6 +17,9 @@ pub(crate) const MANAGED_BY: &str = "tenon.sh/managed-by";
 pub const CLUSTER: &str = "tenon.sh/cluster";
 /// Tag: which part of the installation it is, such as `node-role`.
 pub(crate) const COMPONENT: &str = "tenon.sh/component";
+
+/// The component of the installation's record.
+pub(crate) const RECORD: &str = "record";
 /// Tag and annotation: hash of what was asked for, so that a change is seen without comparing
 /// everything.
 pub const SPEC_HASH: &str = "tenon.sh/spec-hash";

@@ -16,7 +16,7 @@ use tenon_installer_core::settings::values::{Values, merge};
 mod karpenter;
 
 /// Each is a values file as a user would write it.
-const VALUE_SETS: [(&str, &str); 27] = [
+const VALUE_SETS: [(&str, &str); 29] = [
     ("nothing", "{}"),
     (
         "one replica and another image",
@@ -90,6 +90,14 @@ const VALUE_SETS: [(&str, &str); 27] = [
     (
         "metrics scraped",
         "serviceMonitor:\n  enabled: true\n  additionalLabels:\n    release: prometheus\n  relabelings:\n    - sourceLabels: [__meta_kubernetes_pod_node_name]\n      targetLabel: node\n  metricRelabelings:\n    - action: drop\n      regex: go_.*\n      sourceLabels: [__name__]\n  endpointConfig:\n    interval: 15s\n    scrapeTimeout: 10s\n    honorLabels: true\n  sampleLimit: 0\n",
+    ),
+    (
+        "alerts and dashboards",
+        "prometheusRule:\n  enabled: true\n  additionalLabels:\n    release: prometheus\ndashboards:\n  enabled: true\n  additionalLabels:\n    team: x\n  annotations:\n    grafana_folder: Tenon\n",
+    ),
+    (
+        "some alerts, and others",
+        "prometheusRule:\n  enabled: true\n  disabled: [TenonCostRises, TenonPricesUnknown]\n  additionalGroups:\n    - name: ours\n      rules:\n        - alert: Ours\n          expr: vector(1) > 0.5\ndashboards: null\n",
     ),
     (
         "near others and apart from others",

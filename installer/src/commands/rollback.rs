@@ -170,6 +170,8 @@ fn object(mut body: Value, namespace: &str) -> Result<Object, String> {
         "Service" => ("services", true),
         "PodDisruptionBudget" => ("poddisruptionbudgets", true),
         "ServiceMonitor" => ("servicemonitors", true),
+        "PrometheusRule" => ("prometheusrules", true),
+        "ConfigMap" => ("configmaps", true),
         "Role" => ("roles", true),
         "RoleBinding" => ("rolebindings", true),
         "ClusterRole" => ("clusterroles", false),

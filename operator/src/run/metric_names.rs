@@ -156,3 +156,30 @@ fn every_metric_of_ours_that_upstream_lacks_is_in_the_manual() {
         .collect();
     assert_eq!(untold, Vec::<String>::new());
 }
+
+/// The alerts and dashboards of the chart.
+const CHARTED: [&str; 3] = [
+    include_str!("../../../charts/tenon/files/alerts.yaml"),
+    include_str!("../../../charts/tenon/files/dashboards/cluster.json"),
+    include_str!("../../../charts/tenon/files/dashboards/operator.json"),
+];
+
+#[test]
+fn alerts_and_dashboards_use_metrics_that_exist() {
+    let built = built();
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let prefixes = ["karpenter_", "tenon_", "operator_", "aws_sdk_go_", "client_go_", "workqueue_"];
+    let words = CHARTED.iter().flat_map(|text| text.split(|c: char| !is_word(c)));
+    // The label of NodeClaims and Nodes has the prefix of metrics.
+    let used: BTreeSet<&str> = words
+        .filter(|word| prefixes.iter().any(|prefix| word.starts_with(prefix)))
+        .filter(|word| *word != "karpenter_sh_nodepool")
+        .collect();
+    let exists = |name: &str| {
+        let base = ["_bucket", "_count", "_sum"].iter().find_map(|end| name.strip_suffix(end));
+        built.contains_key(name) || base.is_some_and(|base| built.contains_key(base))
+    };
+    let unknown: Vec<_> = used.iter().filter(|name| !exists(name)).collect();
+    assert_eq!(unknown, Vec::<&&str>::new());
+    assert!(used.len() > 30, "{used:?}");
+}

@@ -20,6 +20,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use super::monitoring;
 use super::object::Object;
 use super::revision::Content;
 use crate::names;
@@ -40,10 +41,14 @@ pub(crate) const KEPT: usize = 10;
 const CHART: &str = include_str!("../../../../charts/tenon/Chart.yaml");
 const VALUES: &str = include_str!("../../../../charts/tenon/values.yaml");
 const SCHEMA: &str = include_str!("../../../../charts/tenon/values.schema.json");
-const TEMPLATES: [(&str, &str); 10] = [
+const TEMPLATES: [(&str, &str); 12] = [
     ("templates/NOTES.txt", include_str!("../../../../charts/tenon/templates/NOTES.txt")),
     ("templates/_env.tpl", include_str!("../../../../charts/tenon/templates/_env.tpl")),
     ("templates/_helpers.tpl", include_str!("../../../../charts/tenon/templates/_helpers.tpl")),
+    (
+        "templates/dashboards.yaml",
+        include_str!("../../../../charts/tenon/templates/dashboards.yaml"),
+    ),
     (
         "templates/deployment.yaml",
         include_str!("../../../../charts/tenon/templates/deployment.yaml"),
@@ -51,6 +56,10 @@ const TEMPLATES: [(&str, &str); 10] = [
     (
         "templates/poddisruptionbudget.yaml",
         include_str!("../../../../charts/tenon/templates/poddisruptionbudget.yaml"),
+    ),
+    (
+        "templates/prometheusrule.yaml",
+        include_str!("../../../../charts/tenon/templates/prometheusrule.yaml"),
     ),
     ("templates/rbac.yaml", include_str!("../../../../charts/tenon/templates/rbac.yaml")),
     ("templates/service.yaml", include_str!("../../../../charts/tenon/templates/service.yaml")),
@@ -264,13 +273,16 @@ fn chart(content: &Content) -> Value {
         |text: &str| -> Value { serde_saphyr::from_str(text).expect("the embedded chart is YAML") };
     let templates =
         TEMPLATES.map(|(name, text)| json!({"name": name, "data": STANDARD.encode(text)}));
+    let own = monitoring::files();
+    let own = own.map(|(name, text)| json!({"name": name, "data": STANDARD.encode(text)}));
+    let files: Vec<Value> = own.into_iter().chain([content.file()]).collect();
     json!({
         "metadata": read(CHART),
         "lock": null,
         "templates": templates,
         "values": read(VALUES),
         "schema": STANDARD.encode(SCHEMA),
-        "files": [content.file()],
+        "files": files,
     })
 }
 

@@ -13,8 +13,8 @@ use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec}
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use serde_json::json;
 
+use super::monitoring;
 use super::object::Object;
 use super::rbac;
 use super::release::{Release, metadata, selector};
@@ -30,7 +30,7 @@ pub fn objects(values: &Values, release: &Release) -> Vec<Object> {
     objects.push(Object::new(&service(values, release)));
     objects.push(Object::new(&disruption_budget(values, release)));
     objects.push(Object::new(&deployment(values, release)));
-    objects.extend(service_monitor(values, release));
+    objects.extend(monitoring::objects(values, release));
     objects
 }
 
@@ -92,36 +92,6 @@ fn disruption_budget(values: &Values, release: &Release) -> PodDisruptionBudget 
         }),
         status: None,
     }
-}
-
-fn service_monitor(values: &Values, release: &Release) -> Option<Object> {
-    let monitor = &values.service_monitor;
-    let mut endpoint = json!({"port": "http-metrics", "path": "/metrics"});
-    for (key, list) in
-        [("relabelings", &monitor.relabelings), ("metricRelabelings", &monitor.metric_relabelings)]
-    {
-        if !list.is_empty() {
-            endpoint[key] = json!(list);
-        }
-    }
-    json_patch::merge(&mut endpoint, &json!(monitor.endpoint_config));
-    let mut metadata = namespaced(values, release, &values.fullname());
-    let mut labels = monitor.additional_labels.clone();
-    metadata.labels.get_or_insert_default().append(&mut labels);
-    let mut body = json!({
-        "apiVersion": "monitoring.coreos.com/v1",
-        "kind": "ServiceMonitor",
-        "metadata": metadata,
-        "spec": {
-            "namespaceSelector": {"matchNames": [release.namespace]},
-            "selector": {"matchLabels": selector(values, release)},
-            "endpoints": [endpoint],
-        },
-    });
-    if let Some(limit) = monitor.sample_limit {
-        body["spec"]["sampleLimit"] = limit.into();
-    }
-    monitor.enabled.then(|| Object::from_json(body, "servicemonitors"))
 }
 
 fn deployment(values: &Values, release: &Release) -> Deployment {

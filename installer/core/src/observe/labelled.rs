@@ -3,19 +3,21 @@
 
 use futures::future::try_join_all;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::core::{ApiResource, GroupVersionKind};
 
 use crate::kubernetes::client::{Cluster, KubeError};
+use crate::kubernetes::monitoring::DASHBOARD;
 use crate::kubernetes::object::Object;
 use crate::ownership::INSTALL_ID;
 
 /// Every type that an operator's chart has had, those that pods hang on first, and CRDs. NodePools
-/// and EC2NodeClasses are not in it: nodes hang on them.
-pub fn types() -> [ApiResource; 10] {
+/// and EC2NodeClasses are not in it: nodes hang on them. Of ConfigMaps only dashboards count: the
+/// installation's record and `aws-auth` have the label, too, and steps of their own.
+pub fn types() -> [ApiResource; 12] {
     [
         ApiResource::erase::<Deployment>(&()),
         ApiResource::erase::<PodDisruptionBudget>(&()),
@@ -30,14 +32,22 @@ pub fn types() -> [ApiResource; 10] {
             &GroupVersionKind::gvk("monitoring.coreos.com", "v1", "ServiceMonitor"),
             "servicemonitors",
         ),
+        ApiResource::from_gvk_with_plural(
+            &GroupVersionKind::gvk("monitoring.coreos.com", "v1", "PrometheusRule"),
+            "prometheusrules",
+        ),
+        ApiResource::erase::<ConfigMap>(&()),
     ]
 }
 
 /// Looks for them.
 pub async fn read(cluster: &Cluster, install_id: &str) -> Result<Vec<Object>, KubeError> {
-    let labels = format!("{INSTALL_ID}={install_id}");
     let types = types();
     let lists = types.iter().map(|resource| async {
+        let mut labels = format!("{INSTALL_ID}={install_id}");
+        if resource.kind == "ConfigMap" {
+            labels = format!("{labels},{DASHBOARD}");
+        }
         match cluster.labelled(resource, &labels).await {
             Ok(keys) => Ok(keys),
             // Whoever may not list them still knows those that the settings ask for.
@@ -45,7 +55,7 @@ pub async fn read(cluster: &Cluster, install_id: &str) -> Result<Vec<Object>, Ku
                 tracing::debug!("{error}: objects of earlier settings are not searched for");
                 Ok(Vec::new())
             }
-            // Not every cluster serves ServiceMonitors.
+            // Not every cluster has the Prometheus operator.
             Err(error) if error.is_not_found() => Ok(Vec::new()),
             Err(error) => Err(error),
         }

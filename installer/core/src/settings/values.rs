@@ -25,7 +25,8 @@ use serde_json::{Map, Value};
 pub(super) use self::check::Refused;
 pub use self::controller::{Controller, Image, PLACEHOLDER, ProbeTiming};
 use self::lenient::list_or_nothing;
-pub use self::monitor::ServiceMonitor;
+pub(crate) use self::monitor::{ALERTS, alert_groups};
+pub use self::monitor::{Dashboards, PrometheusRule, ServiceMonitor};
 pub use self::settings::{AwsFeatureGates, FeatureGates, OperatorSettings};
 
 /// Name of the release that the installer makes.
@@ -56,6 +57,10 @@ pub struct Values {
     pub additional_cluster_role_rules: Vec<PolicyRule>,
     /// The ServiceMonitor of the Prometheus operator.
     pub service_monitor: ServiceMonitor,
+    /// The PrometheusRule of the Prometheus operator.
+    pub prometheus_rule: PrometheusRule,
+    /// The Grafana dashboards.
+    pub dashboards: Dashboards,
     /// Number of replicas. One is active, the others stand by.
     #[schemars(range(min = 0, max = 10))]
     pub replicas: i32,
@@ -175,6 +180,8 @@ impl Default for Values {
             service_account: ServiceAccount::default(),
             additional_cluster_role_rules: Vec::new(),
             service_monitor: ServiceMonitor::default(),
+            prometheus_rule: PrometheusRule::default(),
+            dashboards: Dashboards::default(),
             replicas: 2,
             revision_history_limit: 10,
             strategy: DeploymentStrategy {
@@ -297,8 +304,9 @@ pub fn merge(into: &mut Value, overrides: &Value) {
 
 /// Sections of the values, whose fields have defaults of their own. Everything else is a map or a
 /// type of Kubernetes.
-const SECTIONS: [&str; 15] = [
+const SECTIONS: [&str; 17] = [
     "controller",
+    "dashboards",
     "debug",
     "decisions",
     "healthProbe",
@@ -306,6 +314,7 @@ const SECTIONS: [&str; 15] = [
     "livenessProbe",
     "metrics",
     "podDisruptionBudget",
+    "prometheusRule",
     "readinessProbe",
     "securityContext",
     "service",

@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use tenon_crds::Quantity;
 
 use super::Values;
+use super::monitor::alerts;
 use crate::settings::syntax::{
     DNS_LABEL, DNS_NAME, LABEL_KEY, LABEL_VALUE, REPOSITORY, TAG, is_digest, is_dns_label,
     is_dns_name, is_label_key, is_label_value, is_repository, is_tag,
@@ -106,6 +107,11 @@ impl Values {
         }
         if let Some(seconds) = self.termination_grace_period_seconds {
             judge.not_negative("terminationGracePeriodSeconds", seconds);
+        }
+        let alerts = alerts();
+        for name in &self.prometheus_rule.disabled {
+            let known: Vec<&str> = alerts.iter().map(String::as_str).collect();
+            judge.one_of("prometheusRule.disabled", name, &known);
         }
         judge.resources("controller.resources", &self.controller.resources);
         for (key, text) in self.settings.texts() {
