@@ -7,23 +7,28 @@
 
 #[path = "browser/data.rs"]
 mod data;
-#[path = "browser/driver.rs"]
-mod driver;
 #[path = "browser/server.rs"]
 mod server;
 
+use std::path::{Path, PathBuf};
+
 use serde_json::{Value, json};
 
-use driver::{Browser, Scheme, keys};
 use server::Server;
+use tenon_browser::{Browser, Scheme, keys};
 
 /// Waits in the page until this is true.
 const READY: &str = "document.documentElement.dataset.ready === 'true'";
 
+/// Where screenshots are written.
+fn pictures() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("dashboard")
+}
+
 /// A browser that shows the dashboard of so many nodes.
 async fn shown(nodes: usize) -> (Server, Browser) {
     let server = Server::start(nodes).await;
-    let browser = Browser::start(Scheme::Light).await;
+    let browser = Browser::start(Scheme::Light, &pictures()).await;
     browser.open(&server.url).await;
     browser.until(READY).await;
     (server, browser)
@@ -217,7 +222,7 @@ async fn every_tab_is_accessible_in_light_and_dark() {
     let axe = server::axe();
     let server = Server::start(60).await;
     for scheme in [Scheme::Light, Scheme::Dark] {
-        let browser = Browser::start(scheme).await;
+        let browser = Browser::start(scheme, &pictures()).await;
         browser.open(&server.url).await;
         browser.until(READY).await;
         let is_dark = "return matchMedia('(prefers-color-scheme: dark)').matches";

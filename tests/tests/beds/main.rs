@@ -9,6 +9,7 @@ mod checks;
 mod cold_start;
 mod control_plane;
 mod crd_cases;
+mod dashboard;
 mod decisions;
 mod devices;
 mod disruption;

@@ -1,7 +1,7 @@
 //! A headless Chromium behind ChromeDriver: the few calls of WebDriver that the tests need.
 
 use std::io::{Read as _, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -19,24 +19,35 @@ use tokio::process::{Child, Command};
 const LIMIT: Duration = Duration::from_secs(90);
 
 /// Keys as WebDriver names them.
-pub(crate) mod keys {
-    pub(crate) const TAB: &str = "\u{e004}";
-    pub(crate) const ENTER: &str = "\u{e007}";
-    pub(crate) const ESCAPE: &str = "\u{e00c}";
-    pub(crate) const LEFT: &str = "\u{e012}";
-    pub(crate) const RIGHT: &str = "\u{e014}";
-    pub(crate) const DOWN: &str = "\u{e015}";
+pub mod keys {
+    /// Tab.
+    pub const TAB: &str = "\u{e004}";
+    /// Enter.
+    pub const ENTER: &str = "\u{e007}";
+    /// Escape.
+    pub const ESCAPE: &str = "\u{e00c}";
+    /// Arrow to the left.
+    pub const LEFT: &str = "\u{e012}";
+    /// Arrow to the right.
+    pub const RIGHT: &str = "\u{e014}";
+    /// Arrow down.
+    pub const DOWN: &str = "\u{e015}";
 }
 
 /// `prefers-color-scheme`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Scheme {
+pub enum Scheme {
+    /// Dark text on a light ground.
     Light,
+    /// The other way round.
     Dark,
 }
 
 /// A browser with one tab. It ends with the value, also if a test fails.
-pub(crate) struct Browser {
+#[derive(Debug)]
+pub struct Browser {
+    /// Where screenshots go.
+    pictures: PathBuf,
     client: Client<HttpConnector, Full<Bytes>>,
     session: String,
     /// Ends after the browser: without its driver a browser would run on.
@@ -59,7 +70,11 @@ impl Drop for Browser {
 }
 
 impl Browser {
-    pub(crate) async fn start(scheme: Scheme) -> Self {
+    /// Starts ChromeDriver, and with it a browser whose screenshots are written to a folder.
+    ///
+    /// # Panics
+    /// If one of them can't be started.
+    pub async fn start(scheme: Scheme, pictures: &Path) -> Self {
         let mut driver = Command::new("chromedriver")
             .arg("--port=0")
             .stdout(Stdio::piped())
@@ -86,7 +101,8 @@ impl Browser {
         } } });
         let client = Client::builder(TokioExecutor::new()).build_http();
         let root = format!("http://127.0.0.1:{port}/session");
-        let mut browser = Self { client, session: root, _driver: driver };
+        let mut browser =
+            Self { pictures: pictures.to_owned(), client, session: root, _driver: driver };
         let begun = browser.call(Method::POST, "", capabilities).await;
         let id = begun["sessionId"].as_str().unwrap_or_else(|| panic!("no session: {begun}"));
         browser.session = format!("{}/{id}", browser.session);
@@ -107,12 +123,19 @@ impl Browser {
         answer["value"].take()
     }
 
-    pub(crate) async fn open(&self, url: &str) {
+    /// Goes to a page.
+    ///
+    /// # Panics
+    /// If the browser is gone.
+    pub async fn open(&self, url: &str) {
         self.call(Method::POST, "/url", json!({ "url": url })).await;
     }
 
     /// Runs a script, and waits for its promise. An exception is answered by its name.
-    pub(crate) async fn run(&self, script: &str) -> Value {
+    ///
+    /// # Panics
+    /// If the browser is gone.
+    pub async fn run(&self, script: &str) -> Value {
         let guarded = format!("try {{ {script} }} catch (error) {{ return error.name }}");
         let body = json!({ "script": guarded, "args": [] });
         let answer = self.call(Method::POST, "/execute/sync", body).await;
@@ -121,7 +144,10 @@ impl Browser {
     }
 
     /// Waits until an expression is true.
-    pub(crate) async fn until(&self, condition: &str) {
+    ///
+    /// # Panics
+    /// If it is not true within 90 seconds.
+    pub async fn until(&self, condition: &str) {
         let look = format!("return Boolean({condition})");
         let waiting = async {
             while self.run(&look).await != true {
@@ -136,7 +162,10 @@ impl Browser {
     }
 
     /// Presses and releases keys, one after the other.
-    pub(crate) async fn press(&self, keys: &[&str]) {
+    ///
+    /// # Panics
+    /// If the browser is gone.
+    pub async fn press(&self, keys: &[&str]) {
         let actions = keys
             .iter()
             .flat_map(|key| ["keyDown", "keyUp"].map(|what| json!({ "type": what, "value": key })));
@@ -147,28 +176,36 @@ impl Browser {
     }
 
     /// The text of an element, as it is shown.
-    pub(crate) async fn text(&self, selector: &str) -> String {
+    ///
+    /// # Panics
+    /// If the browser is gone.
+    pub async fn text(&self, selector: &str) -> String {
         let script = format!("return document.querySelector({}).innerText", json!(selector));
         self.run(&script).await.as_str().unwrap_or_default().to_owned()
     }
 
     /// What the browser wrote to its console: errors, and what the content policy refused.
-    pub(crate) async fn complaints(&self) -> Vec<String> {
+    ///
+    /// # Panics
+    /// If the browser is gone.
+    pub async fn complaints(&self) -> Vec<String> {
         let log = self.call(Method::POST, "/se/log", json!({ "type": "browser" })).await;
         let entries = log.as_array().expect("a log").iter();
         entries.map(|entry| entry["message"].as_str().unwrap_or_default().to_owned()).collect()
     }
 
     /// Writes a picture of the page.
-    pub(crate) async fn screenshot(&self, name: &str) {
+    ///
+    /// # Panics
+    /// If the browser is gone, or the picture can't be written.
+    pub async fn screenshot(&self, name: &str) {
         use base64::Engine as _;
         let picture = self.call(Method::GET, "/screenshot", Value::Null).await;
         let bytes = base64::engine::general_purpose::STANDARD
             .decode(picture.as_str().expect("a picture"))
             .expect("base64");
         assert!(bytes.starts_with(b"\x89PNG"), "{name} is no picture");
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("dashboard");
-        std::fs::create_dir_all(&folder).expect("a folder");
-        std::fs::write(folder.join(format!("{name}.png")), bytes).expect("written");
+        std::fs::create_dir_all(&self.pictures).expect("a folder");
+        std::fs::write(self.pictures.join(format!("{name}.png")), bytes).expect("written");
     }
 }
