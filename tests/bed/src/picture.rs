@@ -1,5 +1,6 @@
 //! Pictures of the demo, drawn from its report (`cargo sandbox --output json`): what the terminal
-//! shows, and how pods became nodes. The same report always gives the same pictures.
+//! shows, and how pods became nodes; and the quickstart as a terminal shows it, drawn from what its
+//! test has recorded. The same report always gives the same pictures.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,13 +10,15 @@ use serde::Deserialize;
 use crate::failure::Failure;
 
 mod nodes;
+mod recording;
 mod svg;
 mod terminal;
 
-/// Draws the pictures of the README from a report of the demo
+/// Draws the pictures of the README from a report of the demo or a recording of the quickstart
 #[derive(Debug, clap::Args)]
 pub(crate) struct PictureArgs {
-    /// Report, as `cargo sandbox --output json` prints it
+    /// Report, as `cargo sandbox --output json` prints it, or recording, as the quickstart's test
+    /// writes it
     #[arg(default_value = "docs/src/pictures/demo.json", value_name = "FILE")]
     report: PathBuf,
 }
@@ -70,10 +73,31 @@ struct Statement {
     calls: Vec<String>,
 }
 
+/// A command that a test has typed.
+#[derive(Debug, Deserialize)]
+struct Typed {
+    command: String,
+    output: String,
+    /// How long it took.
+    seconds: f64,
+}
+
+/// What pictures are drawn from.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Report {
+    Quickstart { commands: Vec<Typed> },
+    Demo(Recorded),
+}
+
 /// The pictures of a report, by name of the file.
-fn draw(report: &str) -> Result<[(&'static str, String); 2], Failure> {
-    let recorded: Recorded = serde_json::from_str(report)?;
-    Ok([("demo.svg", terminal::draw(&recorded)), ("nodes.svg", nodes::draw(&recorded))])
+fn draw(report: &str) -> Result<Vec<(&'static str, String)>, Failure> {
+    Ok(match serde_json::from_str(report)? {
+        Report::Quickstart { commands } => vec![("quickstart.svg", recording::draw(&commands))],
+        Report::Demo(recorded) => {
+            vec![("demo.svg", terminal::draw(&recorded)), ("nodes.svg", nodes::draw(&recorded))]
+        }
+    })
 }
 
 /// Writes the pictures beside the report.
@@ -116,8 +140,11 @@ mod tests {
     fn the_pictures_of_the_readme_are_drawn_from_the_report_beside_them() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/src/pictures");
         let read = |name| std::fs::read_to_string(folder.join(name)).expect("a file beside it");
-        for (name, picture) in draw(&read("demo.json")).expect("a report of the demo") {
-            assert!(picture == read(name), "{name} is not up to date: run cargo sandbox picture");
+        for report in ["demo.json", "quickstart.json"] {
+            for (name, picture) in draw(&read(report)).expect("a report") {
+                let how = format!("cargo sandbox picture docs/src/pictures/{report}");
+                assert!(picture == read(name), "{name} is not up to date: run {how}");
+            }
         }
     }
 }

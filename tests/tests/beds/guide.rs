@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
 use tenon_bed::bed::Bed;
 use tenon_bed::wait::must;
 
@@ -19,6 +21,7 @@ pub(crate) struct Guide {
     text: &'static str,
     substitutes: Vec<(String, String)>,
     read: BTreeSet<&'static str>,
+    recorded: Vec<Value>,
 }
 
 impl Guide {
@@ -29,7 +32,7 @@ impl Guide {
     ) -> Self {
         let substitutes =
             substitutes.into_iter().map(|(from, to)| (from.to_owned(), to.to_owned())).collect();
-        Self { text, substitutes, read: BTreeSet::new() }
+        Self { text, substitutes, read: BTreeSet::new(), recorded: Vec::new() }
     }
 
     fn blocks(&self) -> Vec<Block> {
@@ -56,30 +59,59 @@ impl Guide {
     pub(crate) async fn follow(&mut self, bed: &Bed, section: &'static str) -> String {
         self.read.insert(section);
         let mut printed = String::new();
-        let mut count = 0;
-        for block in self.blocks().into_iter().filter(|it| it.section == section) {
-            if block.language != "sh" {
-                continue;
-            }
-            for line in block.text.replace("\\\n", " ").lines() {
-                let mut command = line.to_owned();
-                for (from, to) in &self.substitutes {
-                    command = command.replace(from, to);
-                }
-                if command.contains("oci://") {
-                    command += " --plain-http";
-                }
-                let output =
-                    must(bed.command(Path::new("sh")).args(["-c", &command]).output().await);
-                let stdout = String::from_utf8_lossy(&output.stdout);
-                let stderr = String::from_utf8_lossy(&output.stderr);
-                assert!(output.status.success(), "{section}: {command}: {stdout}{stderr}");
-                printed += &stdout;
-                count += 1;
-            }
+        for command in self.commands(section, "") {
+            let started = Instant::now();
+            // As a terminal has it: in the order in which it was printed.
+            let said = run(bed, &format!("exec 2>&1; {command}")).await;
+            self.record(bed, &command, &said, started.elapsed());
+            printed += &said;
         }
-        assert!(count > 0, "the guide has no commands in {section}");
         printed
+    }
+
+    /// Keeps what was typed and printed, with the names of the page.
+    fn record(&mut self, bed: &Bed, command: &str, printed: &str, took: Duration) {
+        let substitutes = self.substitutes.iter().rev();
+        let as_on_page = |text: &str| {
+            let text = substitutes
+                .clone()
+                .fold(text.to_owned(), |text, (from, to)| text.replace(to.as_str(), from.as_str()));
+            text.replace(&bed.dir().display().to_string(), "~")
+        };
+        let (command, output) = (as_on_page(command), as_on_page(printed));
+        // Of a command on several lines the breaks are gone, and their indentation is left.
+        let command = command.split_whitespace().collect::<Vec<_>>().join(" ");
+        let seconds = took.as_secs_f64();
+        self.recorded.push(json!({ "command": command, "output": output, "seconds": seconds }));
+    }
+
+    /// Writes what was recorded where `TENON_RECORD` says, if it does.
+    pub(crate) fn write_recording(&self) {
+        if let Some(path) = std::env::var_os("TENON_RECORD") {
+            let recording = json!({ "commands": self.recorded });
+            must(std::fs::write(path, format!("{recording:#}\n")));
+        }
+    }
+
+    /// The commands of those blocks of a section that have this text, as they are run on the bed.
+    pub(crate) fn commands(&self, section: &str, text: &str) -> Vec<String> {
+        let blocks = self.blocks().into_iter().filter(|block| {
+            block.section == section && block.language == "sh" && block.text.contains(text)
+        });
+        let lines = blocks.flat_map(|block| {
+            let text = block.text.replace("\\\n", " ");
+            text.lines().map(str::to_owned).collect::<Vec<_>>()
+        });
+        let commands: Vec<String> = lines.map(|line| self.substituted(line)).collect();
+        assert!(!commands.is_empty(), "the guide has no commands in {section}");
+        commands
+    }
+
+    fn substituted(&self, line: String) -> String {
+        let substitutes = self.substitutes.iter();
+        let command = substitutes.fold(line, |command, (from, to)| command.replace(from, to));
+        let option = if command.contains("oci://") { " --plain-http" } else { "" };
+        command + option
     }
 
     /// Sections with commands that have not been followed are these, and no others.
@@ -90,4 +122,13 @@ impl Guide {
         let unread = unread.collect::<BTreeSet<_>>();
         assert_eq!(unread, left_out.iter().copied().collect());
     }
+}
+
+/// Runs a command that has to succeed; answers what it printed.
+pub(crate) async fn run(bed: &Bed, command: &str) -> String {
+    let output = must(bed.command(Path::new("sh")).args(["-c", command]).output().await);
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command}: {stdout}{stderr}");
+    stdout.into_owned()
 }

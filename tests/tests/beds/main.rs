@@ -24,6 +24,7 @@ mod nominations;
 mod oracle;
 mod placement_groups;
 mod preflight;
+mod readme;
 mod recovery;
 mod release;
 mod requests;

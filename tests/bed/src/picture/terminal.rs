@@ -5,11 +5,11 @@ use std::fmt::Write;
 use super::svg::{escaped, picture};
 use super::{Chapter, Recorded};
 
-const COLUMNS: usize = 100;
+pub(super) const COLUMNS: usize = 100;
 /// Width of a character and height of a line at 14 px.
 const CHARACTER: f64 = 8.43;
-const LINE: usize = 20;
-const MARGIN: usize = 20;
+pub(super) const LINE: usize = 20;
+pub(super) const MARGIN: usize = 20;
 
 /// A piece of a line, with its class.
 type Piece = (&'static str, String);
@@ -44,14 +44,18 @@ pub(super) fn draw(recorded: &Recorded) -> String {
         }
         body.push_str("</text>\n");
     }
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_precision_loss,
-        reason = "a hundred columns"
-    )]
-    let width = (COLUMNS as f64 * CHARACTER).ceil() as usize + 2 * MARGIN;
-    picture(width, lines.len() * LINE + 2 * MARGIN, "cargo sandbox in a terminal", &body)
+    picture(width(), lines.len() * LINE + 2 * MARGIN, "cargo sandbox in a terminal", &body)
+}
+
+/// Of a picture of a terminal.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a hundred columns"
+)]
+pub(super) fn width() -> usize {
+    (COLUMNS as f64 * CHARACTER).ceil() as usize + 2 * MARGIN
 }
 
 fn chapter_lines(number: usize, chapter: &Chapter) -> Vec<Vec<Piece>> {

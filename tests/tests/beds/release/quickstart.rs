@@ -10,7 +10,7 @@ use tenon_terminal::Terminal;
 use tokio::time::Instant;
 
 use super::{VERSION, image};
-use crate::guide::Guide;
+use crate::guide::{Guide, run};
 use crate::terminal::converse;
 
 /// Commands that people run every day, as long as they print no commands to copy, which are not
@@ -82,6 +82,26 @@ async fn a_difference_has_an_exit_code(bed: &Bed) {
     assert_eq!(code(&["diff"]).await, 0);
 }
 
+/// The README's way to try it on an EKS cluster; what it leaves to prompts is answered by options.
+async fn the_readme_is_as_short(bed: &Bed, tenon: &str, cluster: &str, repository: &str) {
+    let image = format!("--image {repository} --install-agent --yes");
+    let guide = Guide::new(
+        include_str!("../../../../README.md"),
+        [
+            ("cargo install --locked --path installer", "true"),
+            ("tenon uninstall", "tenon uninstall --yes"),
+            ("tenon ", tenon),
+            ("--cluster prod --region eu-central-1", cluster),
+            ("--image REGISTRY/tenon-operator", &image),
+        ],
+    );
+    let mut printed = String::new();
+    for command in guide.commands("Try it", "tenon preflight") {
+        printed = run(bed, &command).await;
+    }
+    assert!(printed.contains("nothing is left"), "{printed}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_quickstart_leads_to_a_node_and_back() {
     let bed = must(Bed::start(BedConfig::default()).await);
@@ -116,6 +136,8 @@ async fn the_quickstart_leads_to_a_node_and_back() {
     let removed = guide.follow(&bed, "Remove it again").await;
     assert!(removed.contains("nothing is left"), "{removed}");
     guide.has_read_all_but(&["Get `tenon`"]);
+    guide.write_recording();
+    the_readme_is_as_short(&bed, &tenon, &cluster, &repository).await;
     registry.stop().await;
     must(bed.stop().await);
 }
