@@ -9,7 +9,6 @@ use tenon_simulate::{
     read_costs,
 };
 use tenon_state::decision::Decisions;
-use tenon_state::ec2::offered::VM_MEMORY_OVERHEAD;
 use tenon_state::options::FeatureGates;
 
 fn fixture(name: &str) -> PathBuf {
@@ -17,21 +16,13 @@ fn fixture(name: &str) -> PathBuf {
 }
 
 fn read(files: Vec<PathBuf>, catalogs: Vec<PathBuf>, by: &str) -> Result<Costs, SimulateError> {
-    let gates: FeatureGates = "".parse().expect("no gates");
+    let now = "2026-01-01T12:00:00Z".parse().expect("a time");
+    let live = Options::live(now, FeatureGates::default());
     let options = Options {
         files,
-        catalog: CatalogOptions {
-            files: catalogs,
-            vm_memory_overhead_percent: VM_MEMORY_OVERHEAD,
-            reserved_enis: 0,
-        },
-        now: "2026-01-01T12:00:00Z".parse().expect("a time"),
-        seed: 0,
-        ignore_dra_requests: true,
-        policy: gates.policy(),
-        feature_gates: gates,
-        scheduler_config: "".parse().expect("no configuration"),
+        catalog: CatalogOptions { files: catalogs, ..live.catalog },
         freshness: Freshness::Latest,
+        ..live
     };
     let by: CostBy = by.parse().expect("a known group");
     futures::executor::block_on(read_costs(options, None, by, &|_| ()))

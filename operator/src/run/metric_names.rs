@@ -183,3 +183,20 @@ fn alerts_and_dashboards_use_metrics_that_exist() {
     assert_eq!(unknown, Vec::<&&str>::new());
     assert!(used.len() > 30, "{used:?}");
 }
+
+#[test]
+fn alerts_and_dashboards_group_by_labels_that_exist() {
+    let built = built();
+    // Those that Prometheus sets, and those of conditions and their objects.
+    let others = ["namespace", "job", "pod", "le", "name", "reason", "karpenter_sh_nodepool"];
+    let known: BTreeSet<&str> = built.values().flatten().copied().chain(others).collect();
+    let groups = CHARTED.iter().flat_map(|text| text.split("by (").skip(1));
+    let labels = groups.flat_map(|rest| {
+        let (labels, _) = rest.split_once(')').expect("a bracket");
+        labels.split(',').map(str::trim)
+    });
+    let labels: BTreeSet<&str> = labels.collect();
+    assert!(labels.len() > 15, "{labels:?}");
+    let unknown: Vec<_> = labels.difference(&known).collect();
+    assert_eq!(unknown, Vec::<&&str>::new());
+}
