@@ -69,12 +69,12 @@ impl Drop for Browser {
     }
 }
 
-impl Browser {
-    /// Starts ChromeDriver, and with it a browser whose screenshots are written to a folder.
-    ///
-    /// # Panics
-    /// If one of them can't be started.
-    pub async fn start(scheme: Scheme, pictures: &Path) -> Self {
+/// ChromeDriver, and the port that it listens on.
+///
+/// It takes any port that is free for IPv4, and then the same one for IPv6: where another process
+/// has that, it ends, and is to be started anew. Nothing else that ends it is forgiven.
+async fn driver() -> (Child, String) {
+    for _ in 0..20 {
         let mut driver = Command::new("chromedriver")
             .arg("--port=0")
             .stdout(Stdio::piped())
@@ -83,12 +83,26 @@ impl Browser {
             .spawn()
             .expect("chromedriver is installed");
         let mut lines = BufReader::new(driver.stdout.take().expect("a pipe")).lines();
-        let port = loop {
-            let line = lines.next_line().await.expect("readable").expect("a line with the port");
+        let mut said = String::new();
+        while let Some(line) = lines.next_line().await.expect("readable") {
             if let Some((_, port)) = line.split_once("started successfully on port ") {
-                break port.trim_end_matches('.').to_owned();
+                return (driver, port.trim_end_matches('.').to_owned());
             }
-        };
+            said += &line;
+            said.push('\n');
+        }
+        assert!(said.contains("port not available"), "chromedriver does not start:\n{said}");
+    }
+    panic!("chromedriver finds no port that is free for IPv4 and IPv6")
+}
+
+impl Browser {
+    /// Starts ChromeDriver, and with it a browser whose screenshots are written to a folder.
+    ///
+    /// # Panics
+    /// If one of them can't be started.
+    pub async fn start(scheme: Scheme, pictures: &Path) -> Self {
+        let (driver, port) = driver().await;
         let mut args = vec!["--headless=new", "--no-sandbox", "--disable-gpu"];
         args.extend(["--window-size=1400,900", "--enable-precise-memory-info"]);
         if scheme == Scheme::Dark {
