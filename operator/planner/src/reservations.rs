@@ -175,6 +175,7 @@ impl<'s> Reservations<'s> {
                 plan.commands.push(command);
                 continue;
             }
+            let left = self.left.clone();
             let lost = self.settle(&mut command.replacements);
             let before: MicroUsd = command.candidates.iter().filter_map(|node| node.price).sum();
             let after: MicroUsd = command.replacements.iter().map(|launch| launch.price).sum();
@@ -194,6 +195,8 @@ impl<'s> Reservations<'s> {
                     plan.commands.push(command);
                 }
                 Some(reason) => {
+                    // Later commands may use what this one would have held.
+                    self.left = left;
                     plan.report.nodes.extend(command.candidates.into_iter().map(|candidate| {
                         StayingNode { node: candidate.node, reason: reason.clone() }
                     }));

@@ -3,9 +3,11 @@
 use super::behaviour::{ZONE, app, near, spread};
 use super::fixtures::*;
 use crate::check::{Violation, check};
-use crate::plan::Exclusion;
+use crate::plan::{Command, Exclusion, Launch, Method};
+use crate::reservations::Reservations;
 use crate::snapshot::{
-    CapacityType, InstanceType, NodePhase, NodePool, Offering, Operator, PodShape, Snapshot,
+    CapacityType, DisruptionReason, InstanceType, NodePhase, NodePool, Offering, Operator,
+    PodShape, Snapshot,
 };
 use crate::testing::{Builder, apply, usd};
 use crate::{Plan, Policy, provision};
@@ -312,4 +314,29 @@ fn no_pod_is_spread_as_if_pods_ran_for_which_no_reservation_is_left() {
     for waiting in &plan.report.pods {
         assert!(matches!(waiting.reasons[..], [(_, Exclusion::Reserved { .. })]), "{waiting:?}");
     }
+}
+
+#[test]
+fn a_command_that_is_dropped_leaves_its_reservations_to_later_ones() {
+    let pool = pool_of("default", &["reserved"]);
+    let world = |small, large| {
+        let kinds = with_reservations(&[("c.large", "cr-1", small), ("c.xlarge", "cr-2", large)]);
+        Builder::new(catalog(kinds)).pool(pool.clone())
+    };
+    let [small, large] = [(9, 0), (0, 9)].map(|(small, large)| {
+        let plan = plan(&pods(world(small, large), 1));
+        plan.launches.into_iter().next().expect("a launch")
+    });
+    let command = |replacements: &[&Launch]| {
+        let mut command = Command::new(DisruptionReason::Drifted, Method::Drift, Vec::new());
+        command.replacements = replacements.iter().map(|launch| (*launch).clone()).collect();
+        command
+    };
+    // Two machines of a reservation that has room for one.
+    let commands = vec![command(&[&small, &large, &large]), command(&[&small])];
+    let mut plan = Plan { commands, ..Plan::default() };
+    Reservations::new(&world(1, 1).build()).settle_commands(&mut plan);
+    let kept: Vec<usize> = plan.commands.iter().map(|it| it.replacements.len()).collect();
+    assert_eq!(kept, [1]);
+    assert_eq!(plan.commands[0].replacements[0].instance_types, ["c.large"]);
 }
