@@ -286,8 +286,8 @@ async fn a_server_that_has_ended_is_reported() {
     assert_eq!(server.interrupt().await, Some(130));
     browser.until("document.querySelector('#trouble .failure')").await;
     let trouble = browser.text("#trouble").await;
-    assert!(trouble.contains("tenon dashboard does not answer"), "{trouble}");
-    assert!(trouble.contains("start it again"), "{trouble}");
+    assert!(trouble.contains("the dashboard does not answer"), "{trouble}");
+    assert!(trouble.contains("start tenon dashboard"), "{trouble}");
     // What was read is still there.
     assert!(browser.text("#totals").await.contains("60"));
 }

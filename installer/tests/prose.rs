@@ -150,7 +150,7 @@ fn texts_for_users_avoid_the_expressions_that_were_given_up() {
         path.ends_with("tests.rs") || ["tests", "testing", "benches"].into_iter().any(part)
     };
     texts.extend(sources.filter(|path| !is_test(path)));
-    texts.extend(files(&root.join("installer/src/dashboard/page"), &["html", "js"]));
+    texts.extend(files(&root.join("installer/dashboard/src/page"), &["html", "js"]));
     let mut report = String::new();
     assert!(texts.len() > 30, "only {} texts were found", texts.len());
     for path in texts {

@@ -7,7 +7,7 @@
 //! which also asks the API server who the caller is.
 
 #[expect(clippy::disallowed_methods, reason = "reviews are questions, and nothing is stored")]
-mod access;
+pub(crate) mod access;
 pub(crate) mod decisions;
 
 use std::net::{IpAddr, SocketAddr};
@@ -38,7 +38,7 @@ use crate::tasks::blocking;
 /// A server that can't listen.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "listening on {address} for {purpose}; is another program using the port? (--metrics-port, --health-probe-port, --decisions-port, --debug-port, --bind-address)"
+    "listening on {address} for {purpose}; is another program using the port? (--metrics-port, --health-probe-port, --decisions-port, --dashboard-port, --debug-port, --bind-address)"
 )]
 pub struct ListenError {
     purpose: &'static str,

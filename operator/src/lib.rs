@@ -13,6 +13,7 @@ mod cloud_provider;
 mod confirm;
 mod context;
 mod controller;
+mod dashboard;
 mod decisions;
 mod deletioncost;
 mod disruption;

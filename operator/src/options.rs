@@ -60,6 +60,13 @@ pub struct CoreOptions {
     /// of another of the operator's servers.
     #[arg(long, env = "DECISIONS_PORT", default_value_t = tenon_state::decision::PORT)]
     pub decisions_port: u16,
+    /// Serve the dashboard, for callers whose token permits `get` on the non-resource URL
+    /// /dashboard.
+    #[arg(long, env = "ENABLE_DASHBOARD", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
+    pub dashboard: bool,
+    /// Port for the dashboard, on the pod's loopback address only.
+    #[arg(long, env = "DASHBOARD_PORT", default_value_t = 8086)]
+    pub dashboard_port: u16,
     /// Accepted for compatibility; the API server's own fairness limits the client.
     #[arg(long, env = "KUBE_CLIENT_QPS", default_value_t = 200)]
     pub kube_client_qps: u32,
@@ -310,6 +317,15 @@ impl CoreOptions {
         (!others.contains(&self.decisions_port)).then_some(self.decisions_port)
     }
 
+    /// The port to serve the dashboard on: none where it is not wanted, or the port is another
+    /// server's.
+    pub(crate) fn dashboard_port(&self) -> Option<u16> {
+        let others = [0, self.metrics_port, self.health_probe_port, self.debug_port];
+        let is_taken =
+            others.contains(&self.dashboard_port) || self.dashboard_port == self.decisions_port;
+        (self.dashboard && !is_taken).then_some(self.dashboard_port)
+    }
+
     /// What the planner has to know.
     pub fn policy(&self) -> Policy {
         Policy {
@@ -478,6 +494,17 @@ mod tests {
         assert_eq!(port(&["--decisions-port=0"]), None);
         for taken in ["--metrics-port=8085", "--health-probe-port=8085", "--debug-port=8085"] {
             assert_eq!(port(&[taken]), None, "{taken}");
+        }
+    }
+
+    #[test]
+    fn the_dashboard_is_served_only_if_wanted_and_on_a_port_of_its_own() {
+        let port = |args: &[&str]| parse(args).unwrap().core.dashboard_port();
+        assert_eq!(port(&[]), None);
+        assert_eq!(port(&["--dashboard"]), Some(8086));
+        assert_eq!(port(&["--dashboard", "--dashboard-port=9000"]), Some(9000));
+        for taken in ["0", "8080", "8081", "8082", "8085"] {
+            assert_eq!(port(&["--dashboard", &format!("--dashboard-port={taken}")]), None);
         }
     }
 

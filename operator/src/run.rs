@@ -133,7 +133,7 @@ pub async fn run(
         Provider::Kwok => {
             let file = options.kwok.instance_types_file_path.clone();
             let cloud = Arc::new(kwok::Kwok::new(context.client.clone(), file)?);
-            operate(options, context, cloud, (election, identity), tasks).await
+            operate(options, context, cloud, (election, identity, namespace), tasks).await
         }
         Provider::Aws => {
             let settings = AwsSettings::from(&options);
@@ -141,7 +141,7 @@ pub async fn run(
             let cloud = AwsProvider::connect(settings, client, context.clock, metrics)
                 .await
                 .map_err(|error| Error::Aws(Box::new(error)))?;
-            operate(options, context, cloud, (election, identity), tasks).await
+            operate(options, context, cloud, (election, identity, namespace), tasks).await
         }
     }
 }
@@ -150,7 +150,7 @@ async fn operate<P: CloudProvider>(
     options: Options,
     context: Context,
     cloud: Arc<P>,
-    (election, identity): (Option<Election>, String),
+    (election, identity, namespace): (Option<Election>, String, String),
     mut tasks: Tasks,
 ) -> Result<(), Error> {
     let stop = CancellationToken::new();
@@ -235,6 +235,7 @@ async fn operate<P: CloudProvider>(
         eviction_order: EvictionOrder::default(),
         settling: Settling::default(),
     };
+    dashboard(&operator, election.clone(), namespace, &mut tasks).await;
     let leading = Leading { operator, identity, wake };
     leading.tell(false);
     let stopped = stop.clone();
@@ -406,6 +407,51 @@ async fn decisions(
         Err(error) => {
             let error = crate::text::chain(&error);
             tracing::warn!(error, "decisions are not served");
+        }
+    }
+}
+
+/// Serves the dashboard if it is wanted. It is no reason not to work when it can't.
+async fn dashboard<P: CloudProvider>(
+    operator: &Operator<P>,
+    election: Option<Election>,
+    namespace: String,
+    tasks: &mut Tasks,
+) {
+    let options = &operator.options;
+    let Some(port) = options.dashboard_port() else {
+        if options.dashboard {
+            tracing::warn!(
+                port = options.dashboard_port,
+                "the dashboard is not served: another server uses its port; set another one with \
+                 --dashboard-port (DASHBOARD_PORT)"
+            );
+        }
+        return;
+    };
+    let address = http::decisions::address(options.bind_address);
+    match http::listen("the dashboard", address, port).await {
+        Ok(listener) => {
+            let fleet = crate::dashboard::Fleet {
+                state: operator.state.clone(),
+                cloud: Arc::clone(&operator.cloud),
+                context: operator.context.clone(),
+                policy: operator.policy.clone(),
+                feature_gates: options.feature_gates.clone(),
+                election,
+                namespace,
+                reader: match &*options.karpenter_service {
+                    "" => "karpenter-dashboard-reader".to_owned(),
+                    name => format!("{name}-dashboard-reader"),
+                },
+            };
+            let stop = tasks.stop_token().clone();
+            let server = crate::dashboard::serve(listener, fleet, stop);
+            tasks.spawn_graceful("dashboard", server);
+        }
+        Err(error) => {
+            let error = crate::text::chain(&error);
+            tracing::warn!(error, "the dashboard is not served");
         }
     }
 }

@@ -29,6 +29,14 @@
 - name: DECISIONS_PORT
   value: {{ .Values.controller.decisions.port | quote }}
 {{- end }}
+{{- if .Values.controller.dashboard.enabled }}
+- name: ENABLE_DASHBOARD
+  value: "true"
+{{- if not (kindIs "invalid" .Values.controller.dashboard.port) }}
+- name: DASHBOARD_PORT
+  value: {{ .Values.controller.dashboard.port | quote }}
+{{- end }}
+{{- end }}
 {{- if not (kindIs "invalid" .Values.controller.debug.port) }}
 - name: DEBUG_PORT
   value: {{ .Values.controller.debug.port | quote }}

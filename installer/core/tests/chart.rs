@@ -16,7 +16,7 @@ use tenon_installer_core::settings::values::{Values, merge};
 mod karpenter;
 
 /// Each is a values file as a user would write it.
-const VALUE_SETS: [(&str, &str); 29] = [
+const VALUE_SETS: [(&str, &str); 31] = [
     ("nothing", "{}"),
     (
         "one replica and another image",
@@ -43,6 +43,11 @@ const VALUE_SETS: [(&str, &str); 29] = [
     (
         "ports and resources",
         "controller:\n  metrics:\n    port: 9090\n  healthProbe:\n    port: 9091\n  debug:\n    port: 9092\n    profiling: true\n  tracing:\n    enabled: true\n    endpoint: http://collector:4318\n  resources:\n    requests:\n      cpu: '2'\n    limits:\n      memory: 4Gi\n",
+    ),
+    ("the dashboard", "controller:\n  dashboard:\n    enabled: true\n"),
+    (
+        "the dashboard on another port",
+        "fullnameOverride: scaler\ncontroller:\n  dashboard:\n    enabled: true\n    port: 9093\n",
     ),
     ("no port for debugging", "controller:\n  debug:\n    port: 0\n"),
     (

@@ -48,6 +48,7 @@ use tenon_planner::plan::Plan;
 use tenon_planner::resources::MicroUsd;
 use tenon_planner::snapshot::{CapacityType, Node, Placement};
 use tenon_planner::{Policy, Snapshot, lower_bound_within, overlays};
+use tenon_state::cluster::Cluster;
 
 pub use self::advice::{Advice, Cause};
 use self::catalogs::SPOT_ASSUMED;
@@ -65,9 +66,8 @@ use self::outcome::Plans;
 pub use self::parts::PodName;
 use self::prepare::Prepared;
 use self::read::Files;
-pub use self::what_if::{WhatIf, what_if};
-pub use self::words::age;
-use self::words::counted;
+pub use self::what_if::{WhatIf, what_if, what_if_of};
+pub use self::words::{age, counted};
 
 /// For how long the operator expects pods on a machine that it planned them onto.
 const NOMINATION: SignedDuration = SignedDuration::from_secs(20);
@@ -180,6 +180,24 @@ impl Simulation {
         let prepared = prepare::prepare(input, &options)?;
         let Prepared { snapshot, observed, notes, warnings } = prepared;
         Ok(Self { snapshot, observed, notes, warnings, skipped, pools, plans: None, options })
+    }
+
+    /// Of a cluster that is in memory, as the operator has it, and of the planner's input that it
+    /// makes of it.
+    pub fn of(cluster: &Cluster, snapshot: Snapshot, options: Options) -> Self {
+        let named = cluster.pools().filter_map(|it| Some((it.metadata.name.clone()?, it)));
+        let pools = named.map(|(name, pool)| (name, (**pool).clone())).collect();
+        let (claims, known) = (cluster.claims(), cluster.pools());
+        Self {
+            snapshot,
+            observed: Observed::of(claims.map(|it| &**it), known.map(|it| &**it)),
+            notes: Vec::new(),
+            warnings: Vec::new(),
+            skipped: BTreeMap::new(),
+            pools,
+            plans: None,
+            options,
+        }
     }
 
     /// What a person should know about the input.

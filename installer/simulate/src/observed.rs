@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1;
-use tenon_crds::ConditionStatus;
 use tenon_crds::conditions::{Condition, READY, nodeclaim, nodepool};
+use tenon_crds::{ConditionStatus, NodeClaim, NodePool};
 
 use super::expand::{name, namespace};
 use super::input::Input;
@@ -71,32 +71,43 @@ impl Observed {
             let names = pod.spec.scheduling_gates.iter().map(|gate| gate.name.clone());
             ((namespace(&pod.metadata), name(&pod.metadata)), names.collect())
         });
-        let claims = input.claims.iter().filter_map(|claim| {
-            Some((name(&claim.metadata), claim.status.as_ref()?.conditions.clone()))
-        });
-        let deleted = input.claims.iter().filter_map(|claim| {
-            let since = claim.metadata.deletion_timestamp.as_ref()?;
-            Some((name(&claim.metadata), since.0))
-        });
-        let pools = input.pools.iter().filter_map(|pool| {
-            Some((name(&pool.metadata), pool.status.as_ref()?.conditions.clone()))
-        });
-        let frozen = input.pools.iter().filter(|pool| {
-            pool.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(FROZEN))
-        });
         let classes = input.ec2_classes.iter().filter_map(|class| {
             Some((name(&class.metadata), class.status.as_ref()?.conditions.clone()))
         });
         let mut observed = Self {
             gates: gates.collect(),
-            claims: claims.collect(),
-            deleted: deleted.collect(),
-            pools: pools.collect(),
-            frozen: frozen.map(|pool| name(&pool.metadata)).collect(),
             classes: classes.collect(),
-            events: Vec::new(),
+            ..Self::of(input.claims.iter(), input.pools.iter())
         };
         observed.add(&input.events, now);
+        observed
+    }
+
+    /// Of these NodeClaims and NodePools, and nothing else.
+    pub(super) fn of<'a>(
+        claims: impl Iterator<Item = &'a NodeClaim>,
+        pools: impl Iterator<Item = &'a NodePool>,
+    ) -> Self {
+        let mut observed = Self::default();
+        for claim in claims {
+            let name = name(&claim.metadata);
+            if let Some(since) = &claim.metadata.deletion_timestamp {
+                observed.deleted.insert(name.clone(), since.0);
+            }
+            if let Some(status) = &claim.status {
+                observed.claims.insert(name, status.conditions.clone());
+            }
+        }
+        for pool in pools {
+            let name = name(&pool.metadata);
+            let annotations = pool.metadata.annotations.as_ref();
+            if annotations.is_some_and(|all| all.contains_key(FROZEN)) {
+                observed.frozen.push(name.clone());
+            }
+            if let Some(status) = &pool.status {
+                observed.pools.insert(name, status.conditions.clone());
+            }
+        }
         observed
     }
 

@@ -12,8 +12,10 @@ use serde::Serialize;
 use tenon_crds::conditions::{Condition, READY, nodeclaim};
 use tenon_crds::labels::{self, LabelRules};
 use tenon_crds::{ConditionStatus, NodeClaim, NodePool, hash, validation};
+use tenon_planner::Snapshot;
 use tenon_planner::snapshot::CapacityType;
-use tenon_state::change::Object;
+use tenon_state::change::{Change, Object};
+use tenon_state::cluster::Cluster;
 
 use super::catalogs::Given;
 use super::error::SimulateError;
@@ -132,27 +134,60 @@ pub async fn what_if(
     let rules = Given::read(&options.catalog)?.rules(&input.pools);
     let pools = node_pools(manifests, &rules)?;
     let mut changed = (*input).clone();
-    let drift = pools.into_iter().flat_map(|pool| replace(&mut changed, pool, &rules, options.now));
+    let Input { pools: known, claims, .. } = &mut changed;
+    let drift =
+        pools.into_iter().flat_map(|pool| replace((known, claims), pool, &rules, options.now));
     let drift = drift.collect();
-    let outcome = |input, options| {
+    let simulation = |input, options| {
         let mut simulation = Simulation::new(input, options)?;
         if let Some(prices) = spot {
             simulation.price_spot(prices);
         }
-        Ok::<_, SimulateError>(simulation.outcome(Loops::Both))
+        Ok::<_, SimulateError>(simulation)
     };
-    let before = outcome(*input, options.clone())?;
-    let after = outcome(changed, options)?;
-    let waiting = waiting(&before);
-    let new = after.unschedulable.iter().map(|it| pod_name(&it.namespace, &it.name));
-    let new = new.filter(|pod| !waiting.contains(pod)).take(NAMED).collect();
-    Ok(WhatIf {
-        schema: SCHEMA,
-        before: Side::new(&before, Vec::new()),
-        after: Side::new(&after, new),
-        drift,
-        warnings: after.warnings,
-    })
+    let mut before = simulation(*input, options.clone())?;
+    let mut after = simulation(changed, options)?;
+    Ok(WhatIf::new(&before.outcome(Loops::Both), after.outcome(Loops::Both), drift))
+}
+
+/// The same for a cluster that is in memory; `snapshot` makes the planner's input of it, and of a
+/// copy with the other NodePools.
+///
+/// # Errors
+/// When the manifests are not NodePools that the API server and the operator would accept.
+pub fn what_if_of(
+    cluster: &Cluster,
+    snapshot: &dyn Fn(&Cluster) -> Snapshot,
+    options: &Options,
+    manifests: &str,
+) -> Result<WhatIf, SimulateError> {
+    let rules = cluster.rules();
+    let pools = node_pools(manifests, rules)?;
+    let given: BTreeSet<String> = pools.iter().map(|pool| name(&pool.metadata)).collect();
+    let mut known: Vec<NodePool> = cluster.pools().map(|pool| (**pool).clone()).collect();
+    let mut claims: Vec<NodeClaim> = cluster.claims().map(|claim| (**claim).clone()).collect();
+    let now = options.now;
+    let replaced =
+        pools.into_iter().flat_map(|pool| replace((&mut known, &mut claims), pool, rules, now));
+    let drift: Vec<Drift> = replaced.collect();
+    let mut changed = cluster.clone();
+    // Without a version they are newer than what is known.
+    for mut pool in known.into_iter().filter(|pool| given.contains(&name(&pool.metadata))) {
+        pool.metadata.resource_version = None;
+        changed.apply(Change::Applied(Object::NodePool(Box::new(pool))));
+    }
+    let pools_with_drift: BTreeSet<&str> = drift.iter().map(|it| it.node_pool.as_str()).collect();
+    for mut claim in claims {
+        let of = claim.metadata.labels.as_ref().and_then(|labels| labels.get(labels::NODEPOOL));
+        if of.is_some_and(|pool| pools_with_drift.contains(pool.as_str())) {
+            claim.metadata.resource_version = None;
+            changed.apply(Change::Applied(Object::NodeClaim(Box::new(claim))));
+        }
+    }
+    let outcome = |cluster: &Cluster| {
+        Simulation::of(cluster, snapshot(cluster), options.clone()).outcome(Loops::Both)
+    };
+    Ok(WhatIf::new(&outcome(cluster), outcome(&changed), drift))
 }
 
 /// A NodePool without what the API server and the operator write, in YAML.
@@ -213,19 +248,19 @@ fn node_pools(manifests: &str, rules: &LabelRules) -> Result<Vec<NodePool>, Simu
 
 /// Puts a NodePool in the place of the one with its name, and marks NodeClaims that drift.
 fn replace(
-    input: &mut Input,
+    (pools, claims): (&mut Vec<NodePool>, &mut [NodeClaim]),
     mut pool: NodePool,
     rules: &LabelRules,
     now: Timestamp,
 ) -> Vec<Drift> {
     // The last one of a name counts.
-    let found = input.pools.iter().rposition(|it| it.metadata.name == pool.metadata.name);
+    let found = pools.iter().rposition(|it| it.metadata.name == pool.metadata.name);
     let Some(at) = found else {
         pool.status = None;
-        input.pools.push(pool);
+        pools.push(pool);
         return Vec::new();
     };
-    let before = &input.pools[at];
+    let before = &pools[at];
     pool.metadata.uid.clone_from(&before.metadata.uid);
     pool.metadata.creation_timestamp.clone_from(&before.metadata.creation_timestamp);
     pool.status.clone_from(&before.status);
@@ -240,7 +275,7 @@ fn replace(
     }
     let hash_differs = hash::node_pool(&before.spec) != hash::node_pool(&pool.spec);
     let mut drifted = BTreeMap::new();
-    for claim in &mut input.claims {
+    for claim in claims {
         let meets = |pool: &NodePool| meets(claim, pool, rules);
         // One that met them before: what did not is no consequence of the change.
         let reason = match hash_differs {
@@ -254,7 +289,7 @@ fn replace(
         }
     }
     let node_pool = name(&pool.metadata);
-    input.pools[at] = pool;
+    pools[at] = pool;
     let drifted = drifted.into_iter();
     drifted
         .map(|(reason, node_claims)| Drift { node_pool: node_pool.clone(), node_claims, reason })
@@ -308,6 +343,21 @@ fn pod_name(namespace: &str, name: &str) -> PodName {
 
 fn waiting(outcome: &Outcome) -> BTreeSet<PodName> {
     outcome.unschedulable.iter().map(|it| pod_name(&it.namespace, &it.name)).collect()
+}
+
+impl WhatIf {
+    fn new(before: &Outcome, after: Outcome, drift: Vec<Drift>) -> Self {
+        let waiting = waiting(before);
+        let new = after.unschedulable.iter().map(|it| pod_name(&it.namespace, &it.name));
+        let new = new.filter(|pod| !waiting.contains(pod)).take(NAMED).collect();
+        Self {
+            schema: SCHEMA,
+            before: Side::new(before, Vec::new()),
+            after: Side::new(&after, new),
+            drift,
+            warnings: after.warnings,
+        }
+    }
 }
 
 impl Side {

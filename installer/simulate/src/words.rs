@@ -63,7 +63,7 @@ pub(super) fn grouped(number: usize) -> String {
 }
 
 /// `1 node`, `20,000 nodes`
-pub(super) fn counted(n: usize, noun: &str) -> String {
+pub fn counted(n: usize, noun: &str) -> String {
     format!("{} {noun}{}", grouped(n), if n == 1 { "" } else { "s" })
 }
 

@@ -12,17 +12,16 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use kube::Client;
 use serde_json::{Value, json};
+use tenon_dashboard::assets::ASSETS;
+use tenon_dashboard::{App, BODY};
 use tenon_simulate::{CatalogOptions, Freshness, Options};
 use tenon_state::ec2::offered::VM_MEMORY_OVERHEAD;
 use tenon_state::options::FeatureGates;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use super::assets::ASSETS;
-use super::fleet::{FleetReader, Source};
-use super::guard::Access;
-use super::log::Log;
-use super::server::{App, BODY};
+use super::token::Token;
+use super::{Local, Source};
 use crate::prices::SpotPrices;
 use crate::prices::testing::{priced, spot};
 
@@ -33,11 +32,24 @@ fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("simulate/tests/fixtures").join(name)
 }
 
-fn app() -> App {
+/// A dashboard without its listener.
+struct Page {
+    local: Local,
+    app: App<Local>,
+}
+
+impl Page {
+    fn new(source: Source) -> Self {
+        let local = Local::new(4242, Token::new().expect("randomness"), source, None);
+        Self { app: App::new(local.clone()), local }
+    }
+}
+
+fn app() -> Page {
     app_of(None)
 }
 
-fn app_of(client: Option<Client>) -> App {
+fn app_of(client: Option<Client>) -> Page {
     let gates = FeatureGates::default();
     let now = "2026-01-01T12:00:00Z".parse().ok();
     let options = Options {
@@ -51,16 +63,15 @@ fn app_of(client: Option<Client>) -> App {
         ..Options::live(now.expect("a time"), gates)
     };
     let source = Source::new(options, now, client, SpotPrices::new(None));
-    let access = Access::new(4242).expect("randomness");
-    App::new(access, FleetReader::new(source), Log::new(None))
+    Page::new(source)
 }
 
-fn token(app: &App) -> String {
-    app.url().split_once("#token=").expect("a token").1.to_owned()
+fn token(app: &Page) -> String {
+    app.local.url().split_once("#token=").expect("a token").1.to_owned()
 }
 
 /// A request as the page sends it.
-fn request(app: &App, method: &Method, path: &str) -> http::request::Builder {
+fn request(app: &Page, method: &Method, path: &str) -> http::request::Builder {
     Request::builder()
         .method(method)
         .uri(path)
@@ -69,16 +80,16 @@ fn request(app: &App, method: &Method, path: &str) -> http::request::Builder {
         .header(AUTHORIZATION, format!("Bearer {}", token(app)))
 }
 
-async fn send(app: &App, request: http::request::Builder, body: &str) -> (StatusCode, Value) {
+async fn send(app: &Page, request: http::request::Builder, body: &str) -> (StatusCode, Value) {
     let request = request.body(Full::new(Bytes::from(body.to_owned()))).expect("a request");
-    let answer = app.answer(request).await;
+    let answer = app.app.answer(request).await;
     assert!(answer.headers().contains_key("content-security-policy"), "{answer:?}");
     let status = answer.status();
     let body = answer.into_body().collect().await.expect("in memory").to_bytes();
     (status, serde_json::from_slice(&body).unwrap_or_default())
 }
 
-async fn get(app: &App, path: &str) -> (StatusCode, Value) {
+async fn get(app: &Page, path: &str) -> (StatusCode, Value) {
     send(app, request(app, &Method::GET, path), "").await
 }
 
@@ -88,7 +99,7 @@ async fn the_page_needs_no_token_and_has_no_data() {
     for asset in ASSETS {
         let request = Request::get(asset.path).header(HOST, HERE);
         let request = request.body(Full::new(Bytes::new())).expect("a request");
-        let answer = app.answer(request).await;
+        let answer = app.app.answer(request).await;
         assert_eq!(answer.status(), StatusCode::OK, "{}", asset.path);
         let policy = answer.headers()["content-security-policy"].to_str().expect("text");
         assert!(policy.starts_with("default-src 'none'; script-src 'self';"), "{policy}");
@@ -135,8 +146,7 @@ async fn nodes_cost_the_same_on_the_page_in_explanations_and_in_the_status() {
     assert!(total < on_demand.as_f64().expect("a price"), "{total} {on_demand}");
 
     let source = Source::new(options, now, None, spot(&rule));
-    let access = Access::new(4242).expect("randomness");
-    let app = App::new(access, FleetReader::new(source), Log::new(None));
+    let app = Page::new(source);
     let (code, state) = get(&app, "/api/state").await;
     assert_eq!(code, StatusCode::OK, "{state}");
     assert_eq!(state["fleet"], status);
@@ -263,7 +273,7 @@ async fn nothing_can_be_changed() {
 async fn the_state_is_sent_once_until_it_changes() {
     let app = app();
     let first = request(&app, &Method::GET, "/api/state").body(Full::<Bytes>::default());
-    let first = app.answer(first.expect("a request")).await;
+    let first = app.app.answer(first.expect("a request")).await;
     let tag = first.headers()[ETAG].clone();
     let body = first.into_body().collect().await.expect("in memory").to_bytes();
     let state: Value = serde_json::from_slice(&body).expect("JSON");
@@ -379,7 +389,7 @@ async fn without_a_cluster_there_are_no_decisions() {
     assert_eq!(status, StatusCode::BAD_REQUEST);
 }
 
-async fn what_if(app: &App, manifest: &str) -> (StatusCode, Value) {
+async fn what_if(app: &Page, manifest: &str) -> (StatusCode, Value) {
     let request = request(app, &Method::POST, "/api/what-if");
     send(app, request.header(CONTENT_TYPE, "application/yaml"), manifest).await
 }

@@ -1,12 +1,11 @@
 //! Decisions for people. Pure: lines that whoever prints them wraps and colors.
 
 use jiff::Timestamp;
+pub(crate) use tenon_dashboard::words::what;
+use tenon_dashboard::words::{names, outcome};
 use tenon_installer_core::plan::text::{Line, Tone};
-use tenon_installer_core::words::{count, some};
-use tenon_state::decision::{Action, Decision, Kind, Names, Price, State};
-
-/// How many names are given.
-const NAMED: usize = 3;
+use tenon_installer_core::words::count;
+use tenon_state::decision::{Action, Decision, Price, State};
 
 /// A time of the day.
 pub(crate) fn clock(time: Timestamp) -> String {
@@ -63,69 +62,6 @@ pub(crate) fn news(decision: &Decision) -> Line {
         .with(tone, &text)
 }
 
-/// A decision in one line.
-pub(crate) fn what(decision: &Decision) -> String {
-    let pools = match decision.node_pools.as_slice() {
-        [] => String::new(),
-        [pool] => format!(" of NodePool {pool}"),
-        pools => format!(" of NodePools {}", pools.join(", ")),
-    };
-    let (of, n) = subject(decision);
-    let it = format!("{of}{pools}");
-    let kind = kind(decision.kind);
-    match decision.action {
-        Action::Launch => {
-            let pool = pools.replacen(" of ", " in ", 1);
-            let pods = match decision.pods.count {
-                0 => String::new(),
-                n => format!(" for {}", count(n, "pod")),
-            };
-            format!("launch a node{pool}{pods}")
-        }
-        Action::Delete => format!("{kind}: delete {it}"),
-        Action::Replace => {
-            let new = decision.replacements.count.max(1);
-            let by = if new == 1 { "a new one".to_owned() } else { format!("{new} new ones") };
-            format!("{kind}: replace {it} with {by}")
-        }
-        Action::TerminateFirst => format!("{kind}: delete {it} before launching its replacement"),
-        Action::Reboot => format!("{kind}: reboot {it}"),
-        Action::Notice => format!("{kind}: announced for {it}"),
-        Action::Stay if n == 0 => format!("keep nodes{pools}"),
-        Action::Stay => format!("keep {it}"),
-        Action::Other => format!("{kind}: {it}"),
-    }
-}
-
-fn kind(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Other => "decision",
-        kind => kind.as_str(),
-    }
-}
-
-/// The nodes, or the NodeClaims that are no nodes yet; and how many.
-fn subject(decision: &Decision) -> (String, usize) {
-    let (noun, of) = if decision.nodes.is_empty() {
-        ("NodeClaim", &decision.node_claims)
-    } else {
-        ("node", &decision.nodes)
-    };
-    let text = match of.count {
-        1 => format!("{noun} {}", of.names.first().map_or("", String::as_str)),
-        n => format!("{} ({})", count(n, noun), names(of)),
-    };
-    (text, of.count)
-}
-
-fn names(names: &Names) -> String {
-    let shown = names.names.len().min(NAMED);
-    match names.count.saturating_sub(shown) {
-        0 => some(&names.names, NAMED),
-        more => format!("{} and {more} more", names.names[..shown].join(", ")),
-    }
-}
-
 /// `, +$0.0992/h`; `, $0.1984 → $0.0992/h`.
 pub(crate) fn money(price: Option<Price>) -> String {
     match price {
@@ -140,31 +76,19 @@ pub(crate) fn money(price: Option<Price>) -> String {
 
 /// What became of it.
 pub(crate) fn result(decision: &Decision) -> (Tone, String) {
-    let result = &decision.result;
-    let after = if result.seconds < 10.0 {
-        format!(" after {:.1} s", result.seconds)
-    } else {
-        format!(" after {:.0} s", result.seconds)
+    let tone = match decision.result.state {
+        State::Pending | State::Launched => Tone::Mark,
+        State::Done if decision.action != Action::Notice => Tone::Added,
+        State::Done | State::Refused | State::Other => Tone::Plain,
+        State::Failed | State::Abandoned => Tone::Removed,
     };
-    let (tone, state) = match result.state {
-        State::Pending => (Tone::Mark, "pending".to_owned()),
-        State::Launched => (Tone::Mark, format!("launched{after}")),
-        State::Done if decision.action == Action::Notice => (Tone::Plain, "noted".to_owned()),
-        State::Done => (Tone::Added, format!("done{after}")),
-        State::Failed => (Tone::Removed, format!("failed{after}")),
-        State::Abandoned => (Tone::Removed, format!("rolled back{after}")),
-        State::Refused => (Tone::Plain, "not disrupted".to_owned()),
-        State::Other => (Tone::Plain, "unknown result".to_owned()),
-    };
-    let message =
-        if result.message.is_empty() { String::new() } else { format!(": {}", result.message) };
-    (tone, format!("{state}{message}"))
+    (tone, outcome(decision))
 }
 
 #[cfg(test)]
 mod tests {
     use tenon_installer_core::plan::text::plain;
-    use tenon_state::decision::Outcome;
+    use tenon_state::decision::{Kind, Names, Outcome};
 
     use super::*;
 

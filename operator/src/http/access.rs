@@ -15,7 +15,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
-use tenon_state::decision::{AUDIENCE, PATH};
+use tenon_state::decision::AUDIENCE;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -32,7 +32,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the API server says about a caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// The caller may read.
     Allowed,
     /// The token is nobody's.
@@ -46,7 +46,7 @@ pub(super) enum Verdict {
 
 /// The API server could not be asked.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum AccessError {
+pub(crate) enum AccessError {
     /// It refused, or could not be reached.
     #[error("creating a {review}")]
     Api {
@@ -62,7 +62,9 @@ pub(super) enum AccessError {
 
 /// Asks the API server, and remembers what it said.
 #[derive(Debug)]
-pub(super) struct Access {
+pub(crate) struct Access {
+    /// The non-resource URL that callers must be permitted to `get`.
+    path: &'static str,
     reviews: Semaphore,
     known: Mutex<Known>,
 }
@@ -71,12 +73,13 @@ pub(super) struct Access {
 type Known = BTreeMap<[u8; 32], (Verdict, Instant)>;
 
 impl Access {
-    pub(super) fn new() -> Self {
-        Self { reviews: Semaphore::new(REVIEWS), known: Mutex::default() }
+    /// For what is served at a path.
+    pub(crate) fn new(path: &'static str) -> Self {
+        Self { path, reviews: Semaphore::new(REVIEWS), known: Mutex::default() }
     }
 
     /// Whether the bearer of a token may read.
-    pub(super) async fn check(&self, client: &Client, token: &str) -> Result<Verdict, AccessError> {
+    pub(crate) async fn check(&self, client: &Client, token: &str) -> Result<Verdict, AccessError> {
         let key: [u8; 32] = Sha256::digest(token.as_bytes()).into();
         if let Some(verdict) = self.recall(&key) {
             return Ok(verdict);
@@ -88,7 +91,7 @@ impl Access {
             // Who came first may have asked for the same.
             match self.recall(&key) {
                 Some(verdict) => Ok(verdict),
-                None => review(client, token).await,
+                None => review(client, token, self.path).await,
             }
         };
         let verdict =
@@ -118,7 +121,7 @@ impl Access {
     }
 }
 
-async fn review(client: &Client, token: &str) -> Result<Verdict, AccessError> {
+async fn review(client: &Client, token: &str, path: &str) -> Result<Verdict, AccessError> {
     // A token of the API server's own audience first, as kubeconfigs have them; then one that is
     // good for nothing else. Whoever knows no audiences must not be asked for one.
     let mut user = authenticate(client, token, None).await?;
@@ -134,7 +137,7 @@ async fn review(client: &Client, token: &str) -> Result<Verdict, AccessError> {
             groups: user.groups,
             extra: user.extra,
             non_resource_attributes: Some(NonResourceAttributes {
-                path: Some(PATH.to_owned()),
+                path: Some(path.to_owned()),
                 verb: Some("get".to_owned()),
             }),
             resource_attributes: None,
@@ -220,7 +223,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_who_the_api_server_knows_and_allows_may_read() {
-        let (access, server) = (Access::new(), server());
+        let (access, server) = (Access::new("/decisions"), server());
         let client = server.client();
         let forbidden = Verdict::Forbidden { user: "bob".to_owned() };
         for (token, expected) in [
@@ -235,7 +238,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn answers_are_kept_for_a_while_and_refusals_for_less() {
-        let (access, server) = (Access::new(), server());
+        let (access, server) = (Access::new("/decisions"), server());
         let client = server.client();
         let asked = async |token| {
             access.check(&client, token).await.unwrap();
@@ -251,7 +254,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_known_is_bounded_and_holds_no_tokens() {
-        let (access, server) = (Arc::new(Access::new()), server());
+        let (access, server) = (Arc::new(Access::new("/decisions")), server());
         let client = server.client();
         for n in 0..2 * KNOWN {
             access.check(&client, &format!("made up {n}")).await.unwrap();
@@ -264,7 +267,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn nothing_is_remembered_of_an_api_server_that_can_not_be_asked() {
         let server = ApiServer::answering(|_| crate::testing::refused(403, "Forbidden"));
-        let access = Access::new();
+        let access = Access::new("/decisions");
         let error = access.check(&server.client(), "a").await.unwrap_err();
         assert_eq!(error.to_string(), "creating a TokenReview");
         assert_eq!(access.known.lock().len(), 0);

@@ -33,7 +33,7 @@ const LIMIT: usize = 200;
 /// Questions that are answered, or wait for a change, at the same time.
 const READERS: usize = 64;
 /// Longer tokens are nobody's.
-const LONGEST_TOKEN: usize = 32 << 10;
+pub(crate) const LONGEST_TOKEN: usize = 32 << 10;
 
 /// The address to listen on: the loopback address that the operator is bound to, if it is.
 pub(crate) fn address(bound: IpAddr) -> IpAddr {
@@ -63,7 +63,7 @@ pub(crate) async fn serve_decisions(
 fn router(ledger: Ledger, stop: CancellationToken) -> Router {
     let server = Server {
         ledger,
-        access: Arc::new(Access::new()),
+        access: Arc::new(Access::new(PATH)),
         room: Arc::new(Semaphore::new(READERS)),
         stop,
     };

@@ -36,8 +36,9 @@ pub(crate) use devices::DeviceObjects;
 pub use pods::BACKLOG;
 pub(crate) use spread::Spread;
 
-/// Everything that is known about the cluster.
-#[derive(Debug)]
+/// Everything that is known about the cluster. A clone shares the objects, and is for questions
+/// about what is not so.
+#[derive(Clone, Debug)]
 pub struct Cluster {
     kinds: &'static [NodeClassKind],
     rules: LabelRules,

@@ -266,7 +266,7 @@ const SWEEP_AT: usize = 256;
 
 /// Shapes that pods share. Equal shapes are one value in memory, so that the memory is bounded by
 /// the number of shapes.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Shapes {
     buckets: BTreeMap<u64, Vec<Arc<PodShape>>>,
     count: usize,

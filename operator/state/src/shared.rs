@@ -15,6 +15,12 @@ pub(crate) struct Shared<T: ?Sized> {
     sweep_at: usize,
 }
 
+impl<T: ?Sized> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        Self { known: self.known.clone(), sweep_at: self.sweep_at }
+    }
+}
+
 impl<T: ?Sized> Default for Shared<T> {
     fn default() -> Self {
         Self { known: BTreeSet::new(), sweep_at: SWEEP_AT }

@@ -288,8 +288,12 @@ fn environment(values: &Values) -> Vec<EnvVar> {
         plain("HEALTH_PROBE_PORT", &values.controller.health_probe.port.to_string()),
     ];
     env.retain(|variable| variable.value.as_ref().is_some_and(|value| !value.is_empty()));
-    let Controller { decisions, debug, tracing, .. } = &values.controller;
+    let Controller { decisions, dashboard, debug, tracing, .. } = &values.controller;
     env.extend(decisions.port.map(|port| plain("DECISIONS_PORT", &port.to_string())));
+    if dashboard.enabled {
+        env.push(plain("ENABLE_DASHBOARD", "true"));
+        env.extend(dashboard.port.map(|port| plain("DASHBOARD_PORT", &port.to_string())));
+    }
     env.extend(debug.port.map(|port| plain("DEBUG_PORT", &port.to_string())));
     env.extend(debug.profiling.then(|| plain("ENABLE_PROFILING", "true")));
     env.extend(tracing.enabled.then(|| plain("ENABLE_TRACING", "true")));

@@ -1,6 +1,7 @@
 //! What the operator may do in the cluster: upstream's rules, so that a cluster's own RBAC audits
 //! need not change.
 
+use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{
     ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
 };
@@ -22,11 +23,11 @@ pub fn objects(values: &Values, release: &Release) -> Vec<Object> {
     let core = format!("{name}-core");
     let dns = format!("{name}-dns");
     let reader = format!("{name}-decisions-reader");
-    vec![
+    let mut objects = vec![
         Object::new(&admin(values, release)),
         Object::new(&cluster_role(values, release, &core, core_rules(values))),
         Object::new(&cluster_role(values, release, name, provider_rules())),
-        Object::new(&cluster_role(values, release, &reader, vec![read_decisions()])),
+        Object::new(&cluster_role(values, release, &reader, vec![get_url("/decisions")])),
         Object::new(&cluster_role_binding(values, release, &core)),
         Object::new(&cluster_role_binding(values, release, name)),
         Object::new(&role(values, release, name, &release.namespace, lease_rules(values))),
@@ -40,6 +41,33 @@ pub fn objects(values: &Values, release: &Release) -> Vec<Object> {
         Object::new(&role(values, release, &reader, &release.namespace, reach_rules())),
         Object::new(&role_binding(values, release, name, &release.namespace)),
         Object::new(&role_binding(values, release, &dns, "kube-system")),
+    ];
+    if values.controller.dashboard.enabled {
+        objects.extend(dashboard(values, release));
+    }
+    objects
+}
+
+/// Who may see the dashboard: the bearer of a token of this account, and who may request one.
+fn dashboard(values: &Values, release: &Release) -> [Object; 4] {
+    let name = &*format!("{}-dashboard-reader", values.fullname());
+    let account = ServiceAccount {
+        metadata: metadata(values, release, name, Some(&release.namespace)),
+        automount_service_account_token: Some(false),
+        ..ServiceAccount::default()
+    };
+    let mut rules = reach_rules();
+    rules.push(rule(&[""], &["serviceaccounts/token"], &["create"], &[name]));
+    let binding = ClusterRoleBinding {
+        metadata: metadata(values, release, name, None),
+        role_ref: role_ref("ClusterRole", name),
+        subjects: Some(vec![subject(release, name)]),
+    };
+    [
+        Object::new(&account),
+        Object::new(&cluster_role(values, release, name, vec![get_url("/dashboard")])),
+        Object::new(&binding),
+        Object::new(&role(values, release, name, &release.namespace, rules)),
     ]
 }
 
@@ -121,16 +149,16 @@ fn core_rules(values: &Values) -> Vec<PolicyRule> {
         // client certificates.
         rule(&["authentication.k8s.io"], &["tokenreviews"], &["create"], &[]),
         rule(&["authorization.k8s.io"], &["subjectaccessreviews"], &["create"], &[]),
-        read_decisions(),
+        get_url("/decisions"),
     ];
     rules.extend(values.additional_cluster_role_rules.iter().cloned());
     rules
 }
 
-/// Reading the decision ledger, which the operator serves.
-fn read_decisions() -> PolicyRule {
+/// Reading what the operator serves at a path.
+fn get_url(path: &str) -> PolicyRule {
     PolicyRule {
-        non_resource_urls: Some(vec!["/decisions".to_owned()]),
+        non_resource_urls: Some(vec![path.to_owned()]),
         verbs: vec!["get".to_owned()],
         ..PolicyRule::default()
     }
@@ -213,12 +241,16 @@ fn role(
 }
 
 fn subjects(values: &Values, release: &Release) -> Vec<Subject> {
-    vec![Subject {
+    vec![subject(release, &values.service_account_name())]
+}
+
+fn subject(release: &Release, account: &str) -> Subject {
+    Subject {
         kind: "ServiceAccount".to_owned(),
-        name: values.service_account_name().into_owned(),
+        name: account.to_owned(),
         namespace: Some(release.namespace.clone()),
         api_group: None,
-    }]
+    }
 }
 
 fn role_ref(kind: &str, name: &str) -> RoleRef {

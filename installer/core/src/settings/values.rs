@@ -304,8 +304,9 @@ pub fn merge(into: &mut Value, overrides: &Value) {
 
 /// Sections of the values, whose fields have defaults of their own. Everything else is a map or a
 /// type of Kubernetes.
-const SECTIONS: [&str; 17] = [
+const SECTIONS: [&str; 18] = [
     "controller",
+    "dashboard",
     "dashboards",
     "debug",
     "decisions",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::wire::VolumeAttachment;
 
 /// VolumeAttachments by name, and by Node.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Attachments {
     all: BTreeMap<String, Arc<VolumeAttachment>>,
     by_node: BTreeMap<String, BTreeSet<String>>,

@@ -23,7 +23,7 @@ const MOST_PODS: i64 = 10_000;
 
 /// CapacityBuffers, and of what they may refer to only what counts for them: with thousands of
 /// ReplicaSets whole templates would be too much.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Buffers {
     objects: BTreeMap<ObjectKey, Arc<CapacityBuffer>>,
     templates: BTreeMap<ObjectKey, Template>,

@@ -11,7 +11,7 @@ use crate::change::{Kind, ObjectKey};
 use crate::wire;
 
 /// Devices, and the claims of pods to them.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct DeviceObjects {
     pub(crate) classes: BTreeMap<String, Arc<wire::DeviceClass>>,
     pub(crate) claims: BTreeMap<ObjectKey, Arc<wire::ResourceClaim>>,

@@ -18,7 +18,7 @@ use crate::pod::Pod;
 pub(crate) const SETTLING: SignedDuration = SignedDuration::from_secs(15);
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Plans {
     by_pod: BTreeMap<ObjectKey, Planned>,
     by_machine: BTreeMap<String, BTreeSet<ObjectKey>>,

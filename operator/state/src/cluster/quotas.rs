@@ -15,7 +15,7 @@ use crate::{resources, wire};
 pub(super) type Quotas = BTreeMap<ObjectKey, Quota>;
 
 /// A ResourceQuota.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Quota {
     /// The pods that it is about: those of all these scopes.
     scopes: Vec<ScopedResourceSelectorRequirement>,

@@ -20,7 +20,7 @@ use crate::scheduler::SchedulerConfig;
 type Labels = BTreeMap<String, String>;
 
 /// The default constraints, and the objects that say about which pods they are.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Spread {
     /// Without selectors.
     constraints: Vec<TopologySpread>,

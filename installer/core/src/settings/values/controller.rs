@@ -47,6 +47,8 @@ pub struct Controller {
     pub readiness_probe: ProbeTiming,
     /// The decision ledger, on the pod's loopback address.
     pub decisions: DecisionServer,
+    /// The dashboard in the cluster, on the pod's loopback address.
+    pub dashboard: DashboardServer,
     /// Endpoints that change the log level at run time and serve profiles, on the pod's loopback
     /// address.
     pub debug: DebugServer,
@@ -71,6 +73,7 @@ impl Default for Controller {
             liveness_probe: ProbeTiming::starting_after(30),
             readiness_probe: ProbeTiming::starting_after(5),
             decisions: DecisionServer::default(),
+            dashboard: DashboardServer::default(),
             debug: DebugServer::default(),
             tracing: Tracing::default(),
         }
@@ -213,6 +216,17 @@ pub struct Port {
 #[serde(deny_unknown_fields, default)]
 pub struct DecisionServer {
     /// Port on the pod's loopback address; 0: none, absent: 8085.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+}
+
+/// `controller.dashboard`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DashboardServer {
+    /// Serve the dashboard.
+    pub enabled: bool,
+    /// Port on the pod's loopback address; absent: 8086.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
 }

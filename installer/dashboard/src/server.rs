@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 use std::error::Error;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,16 +20,14 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
-use tenon_simulate::{Kind, SimulateError, Subject};
+use tenon_simulate::{Kind, Simulation, Subject};
+use tenon_state::decision::{Decision, Decisions};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::assets;
-use super::fleet::FleetReader;
-use super::guard::{Access, Refusal};
-use super::log::Log;
-use crate::errors::ExpectedError;
+use crate::reader::Reader;
+use crate::{Backend, Failure, assets, guard, words};
 
 /// Connections at once; a browser opens six.
 const CONNECTIONS: usize = 32;
@@ -37,7 +36,7 @@ const CONNECTIONS: usize = 32;
 const REQUESTS: usize = 8;
 
 /// The largest body: a manifest of a NodePool has a few KiB.
-pub(super) const BODY: usize = 256 << 10;
+pub const BODY: usize = 256 << 10;
 
 /// How long the head of a request may take, and its body.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -52,17 +51,16 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 type Answer = Response<Full<Bytes>>;
 
 /// What answers.
-pub(super) struct App {
-    access: Access,
-    fleet: FleetReader,
-    log: Log,
+pub struct App<B> {
+    backend: B,
+    fleet: Reader<B>,
     requests: Semaphore,
     /// What-ifs read and plan twice: one at a time.
     what_ifs: Semaphore,
 }
 
 /// Accepts connections until it is dropped.
-pub(super) async fn serve(listener: TcpListener, app: Arc<App>) {
+pub async fn serve<B: Backend>(listener: TcpListener, app: Arc<App<B>>) {
     let mut connections = JoinSet::new();
     loop {
         while connections.len() >= CONNECTIONS {
@@ -82,7 +80,7 @@ pub(super) async fn serve(listener: TcpListener, app: Arc<App>) {
     }
 }
 
-async fn connection(stream: TcpStream, app: Arc<App>) {
+async fn connection<B: Backend>(stream: TcpStream, app: Arc<App<B>>) {
     let service = service_fn(|request| async { Ok::<_, Infallible>(app.answer(request).await) });
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(64 << 10);
@@ -91,23 +89,32 @@ async fn connection(stream: TcpStream, app: Arc<App>) {
     }
 }
 
-impl App {
-    pub(super) fn new(access: Access, fleet: FleetReader, log: Log) -> Self {
+impl<B> fmt::Debug for App<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("App").finish_non_exhaustive()
+    }
+}
+
+impl<B: Backend> App<B> {
+    /// Nothing is read yet.
+    pub fn new(backend: B) -> Self {
         let (requests, what_ifs) = (Semaphore::new(REQUESTS), Semaphore::new(1));
-        Self { access, fleet, log, requests, what_ifs }
+        let fleet = Reader::new(backend.clone());
+        Self { backend, fleet, requests, what_ifs }
     }
 
-    pub(super) fn url(&self) -> String {
-        self.access.url()
+    /// Starts with what has been read already.
+    pub async fn begin(&self, read: (Simulation, Vec<String>)) {
+        self.fleet.begin(read).await;
     }
 
     /// Answers a request. Every answer has the headers that keep the page to itself.
-    pub(super) async fn answer<B>(&self, request: Request<B>) -> Answer
+    pub async fn answer<T>(&self, request: Request<T>) -> Response<Full<Bytes>>
     where
-        B: Body<Data = Bytes>,
-        B::Error: Into<Box<dyn Error + Send + Sync>>,
+        T: Body<Data = Bytes>,
+        T::Error: Into<Box<dyn Error + Send + Sync>>,
     {
-        let mut answer = self.route(request).await;
+        let mut answer = self.route(request).await.unwrap_or_else(|failure| failed(&failure));
         let headers = answer.headers_mut();
         for (name, value) in [
             (CONTENT_SECURITY_POLICY, POLICY),
@@ -123,36 +130,34 @@ impl App {
         answer
     }
 
-    async fn route<B>(&self, request: Request<B>) -> Answer
+    async fn route<T>(&self, request: Request<T>) -> Result<Answer, Failure>
     where
-        B: Body<Data = Bytes>,
-        B::Error: Into<Box<dyn Error + Send + Sync>>,
+        T: Body<Data = Bytes>,
+        T::Error: Into<Box<dyn Error + Send + Sync>>,
     {
         let (head, body) = request.into_parts();
         let path = head.uri.path();
-        if let Err(refusal) = self.access.page(&head.headers) {
-            return refused(refusal);
-        }
+        let from = |failure: Failure| failure.hint(self.backend.how_to_open());
+        guard::page(&head.headers, self.backend.port()).map_err(from)?;
         let is_data = path.starts_with("/api/");
         let allowed = if path == "/api/what-if" { Method::POST } else { Method::GET };
         if head.method != allowed {
-            return not_allowed(&allowed);
+            return Ok(not_allowed(&allowed));
         }
         if !is_data {
-            return assets::find(path)
-                .map_or_else(not_found, |it| sent(StatusCode::OK, it.kind, it.text.into()));
+            let asset = assets::find(path).ok_or_else(not_found)?;
+            return Ok(sent(StatusCode::OK, asset.kind, asset.text.into()));
         }
-        if let Err(refusal) = self.access.data(&head.headers) {
-            return refused(refusal);
-        }
-        let Ok(_permit) = self.requests.try_acquire() else { return busy() };
-        self.data(&head, body).await.unwrap_or_else(|error| failed(&error))
+        guard::data(&head.headers).map_err(from)?;
+        let Ok(_permit) = self.requests.try_acquire() else { return Ok(busy()) };
+        self.backend.authorize(guard::token(&head.headers)).await?;
+        self.data(&head, body).await
     }
 
-    async fn data<B>(&self, head: &Parts, body: B) -> Result<Answer, ExpectedError>
+    async fn data<T>(&self, head: &Parts, body: T) -> Result<Answer, Failure>
     where
-        B: Body<Data = Bytes>,
-        B::Error: Into<Box<dyn Error + Send + Sync>>,
+        T: Body<Data = Bytes>,
+        T::Error: Into<Box<dyn Error + Send + Sync>>,
     {
         let query = query(head.uri.query().unwrap_or_default());
         let text =
@@ -174,17 +179,9 @@ impl App {
             "/api/decisions" => {
                 let after = text("after").map(|after| after.parse::<u64>());
                 let Ok(after) = after.transpose() else {
-                    return Ok(wrong("after is a revision: a whole number"));
+                    return Err(wrong("after is a revision: a whole number"));
                 };
-                match self.log.decisions(after).await? {
-                    Some(decisions) => data(&decisions),
-                    None => error(
-                        StatusCode::NOT_FOUND,
-                        "decisions are read from the operator of a cluster",
-                        &[],
-                        &["start tenon dashboard without -f, or with --url".to_owned()],
-                    ),
-                }
+                data(&in_words(&self.backend.decisions(after).await?))
             }
             "/api/explain" => {
                 let kind = match text("kind").as_deref() {
@@ -192,43 +189,43 @@ impl App {
                     Some("node") => Kind::Node,
                     Some("nodeclaim") => Kind::NodeClaim,
                     Some("nodepool") => Kind::NodePool,
-                    _ => return Ok(wrong("kind is one of pod, node, nodeclaim, nodepool")),
+                    _ => return Err(wrong("kind is one of pod, node, nodeclaim, nodepool")),
                 };
-                let Some(name) = text("name") else { return Ok(wrong("name is missing")) };
+                let Some(name) = text("name") else { return Err(wrong("name is missing")) };
                 let namespace = text("namespace").unwrap_or_else(|| "default".to_owned());
                 data(&self.fleet.explain(Subject { kind, namespace, name }).await?)
             }
             "/api/pods" => match text("node") {
                 Some(node) => data(&self.fleet.pods(node).await?),
-                None => wrong("node is missing"),
+                None => return Err(wrong("node is missing")),
             },
             "/api/nodepool" => match text("name") {
                 Some(name) => data(&self.fleet.node_pool(name).await?),
-                None => wrong("name is missing"),
+                None => return Err(wrong("name is missing")),
             },
             "/api/what-if" => self.what_if(head, body).await?,
-            _ => not_found(),
+            _ => return Err(not_found()),
         })
     }
 
-    async fn what_if<B>(&self, head: &Parts, body: B) -> Result<Answer, ExpectedError>
+    async fn what_if<T>(&self, head: &Parts, body: T) -> Result<Answer, Failure>
     where
-        B: Body<Data = Bytes>,
-        B::Error: Into<Box<dyn Error + Send + Sync>>,
+        T: Body<Data = Bytes>,
+        T::Error: Into<Box<dyn Error + Send + Sync>>,
     {
         // One that no form can send.
         let kind = head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         if kind != Some("application/yaml") {
             let message = "the body is a manifest: Content-Type application/yaml";
-            return Ok(error(StatusCode::UNSUPPORTED_MEDIA_TYPE, message, &[], &[]));
+            return Err(Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
         }
         let read = tokio::time::timeout(PATIENCE, Limited::new(body, BODY).collect());
         let Ok(Ok(read)) = read.await else {
             let message = format!("the manifest has more than {} KiB, or was cut off", BODY >> 10);
-            return Ok(error(StatusCode::PAYLOAD_TOO_LARGE, &message, &[], &[]));
+            return Err(Failure::new(StatusCode::PAYLOAD_TOO_LARGE, message));
         };
         let Ok(manifests) = String::from_utf8(read.to_bytes().into()) else {
-            return Ok(wrong("the manifest is no UTF-8"));
+            return Err(wrong("the manifest is no UTF-8"));
         };
         let Ok(_permit) = self.what_ifs.try_acquire() else { return Ok(busy()) };
         Ok(data(&json!(self.fleet.what_if(manifests).await?)))
@@ -248,31 +245,42 @@ fn data(value: &Value) -> Answer {
     sent(StatusCode::OK, JSON, value.to_string().into())
 }
 
-fn error(status: StatusCode, message: &str, details: &[String], hints: &[String]) -> Answer {
-    let body = json!({ "error": { "message": message, "details": details, "hints": hints } });
-    sent(status, JSON, body.to_string().into())
-}
-
-fn wrong(message: &str) -> Answer {
-    error(StatusCode::BAD_REQUEST, message, &[], &[])
-}
-
-fn refused(refusal: Refusal) -> Answer {
-    let status = match refusal {
-        Refusal::Host => StatusCode::MISDIRECTED_REQUEST,
-        Refusal::Origin => StatusCode::FORBIDDEN,
-        Refusal::Token => StatusCode::UNAUTHORIZED,
+/// Decisions as the ledger has them, with what was decided and what became of it in words.
+fn in_words(answer: &Decisions) -> Value {
+    let worded = |decision: &Decision| {
+        let mut value = json!(decision);
+        value["what"] = words::what(decision).into();
+        value["outcome"] = words::outcome(decision).into();
+        value
     };
-    error(status, refusal.message(), &[], &[refusal.hint().to_owned()])
+    json!({
+        "leader": answer.leader,
+        "since": answer.since,
+        "revision": answer.revision,
+        "dropped": answer.dropped,
+        "more": answer.more,
+        "decisions": answer.decisions.iter().map(worded).collect::<Vec<_>>(),
+    })
 }
 
-fn not_found() -> Answer {
-    error(StatusCode::NOT_FOUND, "there is nothing at this path", &[], &[])
+/// What could not be read or is not there, or who may not see it.
+fn failed(failure: &Failure) -> Answer {
+    let Failure { status, message, details, hints } = failure;
+    let body = json!({ "error": { "message": message, "details": details, "hints": hints } });
+    sent(*status, JSON, body.to_string().into())
+}
+
+fn wrong(message: &str) -> Failure {
+    Failure::new(StatusCode::BAD_REQUEST, message)
+}
+
+fn not_found() -> Failure {
+    Failure::new(StatusCode::NOT_FOUND, "there is nothing at this path")
 }
 
 fn not_allowed(method: &Method) -> Answer {
     let message = format!("this path takes {method} only");
-    let mut answer = error(StatusCode::METHOD_NOT_ALLOWED, &message, &[], &[]);
+    let mut answer = failed(&Failure::new(StatusCode::METHOD_NOT_ALLOWED, message));
     if let Ok(method) = HeaderValue::from_str(method.as_str()) {
         answer.headers_mut().insert(ALLOW, method);
     }
@@ -280,21 +288,10 @@ fn not_allowed(method: &Method) -> Answer {
 }
 
 fn busy() -> Answer {
-    let message = "other requests are in progress";
-    let hints = ["try again in a moment".to_owned()];
-    let mut answer = error(StatusCode::SERVICE_UNAVAILABLE, message, &[], &hints);
+    let failure = Failure::new(StatusCode::SERVICE_UNAVAILABLE, "other requests are in progress");
+    let mut answer = failed(&failure.hint("try again in a moment"));
     answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     answer
-}
-
-/// What could not be read or is not there: the same words as on a terminal.
-fn failed(error_: &ExpectedError) -> Answer {
-    let status = match error_ {
-        ExpectedError::Simulate(SimulateError::NotFound { .. }) => StatusCode::NOT_FOUND,
-        ExpectedError::Simulate(_) => StatusCode::UNPROCESSABLE_ENTITY,
-        _ => StatusCode::BAD_GATEWAY,
-    };
-    error(status, &error_.message(), &error_.details(), &error_.hints())
 }
 
 /// The pairs of a query, decoded; a plus sign is a space, as forms write it.

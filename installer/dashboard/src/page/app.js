@@ -128,6 +128,28 @@ function totals({ fleet, nodes }) {
   );
 }
 
+/** What is wrong; with a field for a token if that is all that is missing. */
+function trouble(error) {
+  const place = byId("trouble");
+  // It stays while something is typed into it.
+  if (error.status === 401 && place.querySelector("form")) return;
+  const field = element("input", {
+    type: "password",
+    autocomplete: "off",
+    "aria-label": "Token",
+    required: true,
+  });
+  const onsubmit = (event) => {
+    event.preventDefault();
+    api.useToken(field.value);
+    place.replaceChildren();
+    update();
+    timeline.update();
+  };
+  const form = element("form", { onsubmit }, field, " ", element("button", {}, "Use this token"));
+  place.replaceChildren(failure(error), ...(error.status === 401 ? [form] : []));
+}
+
 async function update() {
   try {
     const read = await api.state();
@@ -143,7 +165,7 @@ async function update() {
     byId("freshness").textContent = `${state?.source ?? ""}, read at ${time}`;
     document.documentElement.dataset.ready = "true";
   } catch (error) {
-    byId("trouble").replaceChildren(failure(error));
+    trouble(error);
     byId("freshness").textContent = "not up to date";
   }
   return EVERY;

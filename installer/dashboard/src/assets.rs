@@ -2,13 +2,13 @@
 //! another version could have left behind.
 
 /// A file of the page.
-pub(super) struct Asset {
+pub struct Asset {
     /// Of its URL.
-    pub(super) path: &'static str,
+    pub path: &'static str,
     /// `Content-Type`
-    pub(super) kind: &'static str,
+    pub kind: &'static str,
     /// What is in it.
-    pub(super) text: &'static str,
+    pub text: &'static str,
 }
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
@@ -24,7 +24,7 @@ macro_rules! script {
 }
 
 /// All files.
-pub(super) const ASSETS: [Asset; 15] = [
+pub const ASSETS: [Asset; 15] = [
     Asset { path: "/", kind: "text/html; charset=utf-8", text: include_str!("page/index.html") },
     Asset {
         path: "/style.css",
@@ -47,6 +47,6 @@ pub(super) const ASSETS: [Asset; 15] = [
 ];
 
 /// The file at a path.
-pub(super) fn find(path: &str) -> Option<&'static Asset> {
+pub fn find(path: &str) -> Option<&'static Asset> {
     ASSETS.iter().find(|asset| asset.path == path)
 }

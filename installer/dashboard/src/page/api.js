@@ -12,7 +12,13 @@ function takeToken() {
   return sessionStorage.getItem(KEPT) ?? "";
 }
 
-const token = takeToken();
+let token = takeToken();
+
+/** Uses another token from now on. */
+export function useToken(text) {
+  token = text.trim();
+  sessionStorage.setItem(KEPT, token);
+}
 
 /** What the server refuses or can't do: `message`, `details`, `hints`, and the `status`. */
 export class Failure extends Error {
@@ -29,8 +35,11 @@ async function ask(path, options = {}) {
     answer = await fetch(path, { ...options, headers, cache: "no-store" });
   } catch {
     throw new Failure(0, {
-      message: "tenon dashboard does not answer",
-      hints: ["it has ended, if it is not running in its terminal: start it again"],
+      message: "the dashboard does not answer",
+      hints: [
+        "its command has ended, if it is not running in its terminal: start tenon dashboard, or " +
+          "kubectl port-forward, again",
+      ],
     });
   }
   if (answer.status === 304) return answer;

@@ -1,22 +1,18 @@
 //! The cluster as it was read last. It is read when a page asks and the last reading is old: a page
-//! in the background costs the API server nothing.
+//! in the background costs nothing.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::Bytes;
-use jiff::Timestamp;
-use kube::Client;
 use serde_json::{Value, json};
-use tenon_installer_core::clock;
-use tenon_simulate::{Options, SimulateError, Simulation, Subject, WhatIf};
+use tenon_simulate::{SimulateError, Simulation, Subject, WhatIf};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 
-use crate::errors::ExpectedError;
-use crate::prices::SpotPrices;
+use crate::{Backend, Failure};
 
 /// A reading is used for so long, at least.
 const FRESH: Duration = Duration::from_secs(3);
@@ -25,61 +21,10 @@ const FRESH: Duration = Duration::from_secs(3);
 /// long.
 const REST: u32 = 5;
 
-/// Where the objects come from.
-#[derive(Clone)]
-pub(crate) struct Source {
-    /// For every reading, with the time of the reading.
-    options: Options,
-    /// The time to plan for, if it is not that of the reading.
-    now: Option<Timestamp>,
-    /// A running cluster, if it is read.
-    client: Option<Client>,
-    /// What spot instances cost.
-    spot: Arc<Mutex<SpotPrices>>,
-}
-
-impl Source {
-    pub(crate) fn new(
-        options: Options,
-        now: Option<Timestamp>,
-        client: Option<Client>,
-        spot: SpotPrices,
-    ) -> Self {
-        Self { options, now, client, spot: Arc::new(Mutex::new(spot)) }
-    }
-
-    fn options(&self) -> Options {
-        Options { now: self.now.unwrap_or_else(clock::now), ..self.options.clone() }
-    }
-
-    async fn read(&self) -> Result<(Simulation, Vec<String>), ExpectedError> {
-        let client = self.client.as_ref();
-        let mut spot = self.spot.lock().await;
-        let read = tenon_simulate::read(self.options(), client, &|_| ());
-        let (simulation, ()) = tokio::join!(read, spot.ask_all());
-        let mut simulation = simulation?;
-        let mut warnings = simulation.warnings().to_vec();
-        warnings.extend(spot.price(&mut simulation).warning);
-        drop(spot);
-        if let Some(client) = client
-            && let Err(error) = simulation.observe_nodes(client).await
-        {
-            let why = ExpectedError::from(error).message();
-            warnings.push(format!("{why}; what keeps nodes from disruption is not shown"));
-        }
-        Ok((simulation, warnings))
-    }
-
-    /// In one word, for people.
-    fn name(&self) -> &'static str {
-        if self.client.is_some() { "cluster" } else { "files" }
-    }
-}
-
 /// Reads the cluster, and answers about what was read.
 #[derive(Clone)]
-pub(super) struct FleetReader {
-    source: Source,
+pub(crate) struct Reader<B> {
+    backend: B,
     last: Arc<Mutex<Option<Reading>>>,
     /// The last reading's, for those who would have to wait for a plan or another reading.
     state: watch::Sender<Option<State>>,
@@ -93,22 +38,22 @@ struct Reading {
 
 /// What the page is drawn from.
 #[derive(Clone)]
-pub(super) struct State {
+pub(crate) struct State {
     /// JSON.
-    pub(super) body: Bytes,
+    pub(crate) body: Bytes,
     /// Changes with the body.
-    pub(super) tag: String,
+    pub(crate) tag: String,
 }
 
-impl FleetReader {
+impl<B: Backend> Reader<B> {
     /// Nothing is read yet.
-    pub(super) fn new(source: Source) -> Self {
-        Self { source, last: Arc::default(), state: watch::Sender::default() }
+    pub(crate) fn new(backend: B) -> Self {
+        Self { backend, last: Arc::default(), state: watch::Sender::default() }
     }
 
     /// What there is: not older than a few times what it takes to read it, or than a plan takes
     /// that is being made.
-    pub(super) async fn state(&self) -> Result<State, ExpectedError> {
+    pub(crate) async fn state(&self) -> Result<State, Failure> {
         let known = || self.state.borrow().clone();
         let last = match (Arc::clone(&self.last).try_lock_owned(), known()) {
             (Ok(last), _) => last,
@@ -130,12 +75,20 @@ impl FleetReader {
         .await
     }
 
-    async fn reading(&self) -> Result<(Reading, State), ExpectedError> {
+    async fn reading(&self) -> Result<(Reading, State), Failure> {
         let began = Instant::now();
-        let (mut simulation, warnings) = self.source.read().await?;
+        Ok(self.kept(self.backend.read().await?, began))
+    }
+
+    /// Plans, and keeps what the page is drawn from.
+    fn kept(
+        &self,
+        (mut simulation, warnings): (Simulation, Vec<String>),
+        began: Instant,
+    ) -> (Reading, State) {
         let fleet = simulation.fleet();
         let body = serde_json::to_vec(&json!({
-            "source": self.source.name(),
+            "source": self.backend.name(),
             "fleet": fleet,
             "nodes": simulation.machines(),
             "notes": simulation.notes(),
@@ -148,14 +101,24 @@ impl FleetReader {
         let until = Instant::now() + FRESH.max(began.elapsed() * REST);
         let state = State { body, tag };
         self.state.send_replace(Some(state.clone()));
-        Ok((Reading { simulation, until }, state))
+        (Reading { simulation, until }, state)
+    }
+
+    /// Takes over what has been read.
+    pub(crate) async fn begin(&self, read: (Simulation, Vec<String>)) {
+        let this = self.clone();
+        let work = async move {
+            let mut last = this.last.lock().await;
+            *last = Some(this.kept(read, Instant::now()).0);
+        };
+        aside(work).await;
     }
 
     /// Answers about the last reading; reads if there is none.
     async fn ask<T: Send + 'static>(
         &self,
         about: impl FnOnce(&mut Simulation) -> T + Send + 'static,
-    ) -> Result<T, ExpectedError> {
+    ) -> Result<T, Failure> {
         let this = self.clone();
         let work = async move {
             let mut last = this.last.lock().await;
@@ -169,7 +132,7 @@ impl FleetReader {
     }
 
     /// Why an object is as it is: data and text.
-    pub(super) async fn explain(&self, subject: Subject) -> Result<Value, ExpectedError> {
+    pub(crate) async fn explain(&self, subject: Subject) -> Result<Value, Failure> {
         let this = self.clone();
         let work = async move {
             let mut last = this.last.lock().await;
@@ -177,12 +140,7 @@ impl FleetReader {
                 *last = Some(this.reading().await?.0);
             }
             let reading = last.as_mut().expect("it was read above");
-            // Without events, explanations know less of failed launches, and say the rest.
-            if let Some(client) = &this.source.client
-                && let Err(error) = reading.simulation.observe(client, &subject).await
-            {
-                tracing::debug!(%error, "explaining without events");
-            }
+            this.backend.observe(&mut reading.simulation, &subject).await;
             let answer = reading.simulation.explain(&subject)?;
             Ok(json!({ "text": answer.text(None), "answer": answer }))
         };
@@ -190,7 +148,7 @@ impl FleetReader {
     }
 
     /// The pods on a machine, by its key.
-    pub(super) async fn pods(&self, node: String) -> Result<Value, ExpectedError> {
+    pub(crate) async fn pods(&self, node: String) -> Result<Value, Failure> {
         let pods = self.ask({
             let node = node.clone();
             move |simulation| simulation.pods_on(&node)
@@ -200,7 +158,7 @@ impl FleetReader {
     }
 
     /// The manifest of a NodePool, in YAML.
-    pub(super) async fn node_pool(&self, name: String) -> Result<Value, ExpectedError> {
+    pub(crate) async fn node_pool(&self, name: String) -> Result<Value, Failure> {
         let manifest = self.ask({
             let name = name.clone();
             move |simulation| simulation.node_pool_manifest(&name)
@@ -211,21 +169,13 @@ impl FleetReader {
 
     /// What the operator would do with other NodePools. It reads again: both sides of the
     /// comparison are of the same objects, which are not kept.
-    pub(super) async fn what_if(&self, manifests: String) -> Result<WhatIf, ExpectedError> {
-        let source = self.source.clone();
-        let work = async move {
-            let client = source.client.as_ref();
-            let mut spot = source.spot.lock().await;
-            spot.ask_all().await;
-            let spot = spot.known().cloned();
-            let options = source.options();
-            Ok(tenon_simulate::what_if(options, client, &manifests, spot.as_ref()).await?)
-        };
-        aside(work).await
+    pub(crate) async fn what_if(&self, manifests: String) -> Result<WhatIf, Failure> {
+        let backend = self.backend.clone();
+        aside(async move { backend.what_if(manifests).await }).await
     }
 }
 
-fn missing(kind: &str, name: &str) -> ExpectedError {
+fn missing(kind: &str, name: &str) -> Failure {
     SimulateError::NotFound { what: format!("{kind} {name}"), similar: Vec::new() }.into()
 }
 
