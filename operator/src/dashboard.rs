@@ -8,24 +8,20 @@
 use std::sync::Arc;
 
 use axum::http::StatusCode;
+use kube::Client;
 use tenon_dashboard::{App, Backend, Failure};
-use tenon_planner::Policy;
-use tenon_planner::snapshot::{NodeClassRef, Snapshot};
 use tenon_simulate::{Options, Simulation, Subject, WhatIf};
 use tenon_state::decision::{AUDIENCE, Decisions, MOST};
-use tenon_state::options::FeatureGates;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::cloud_provider::CloudProvider;
-use crate::context::Context;
 use crate::decisions::Query;
 use crate::http::access::{Access, Verdict};
 use crate::http::decisions::LONGEST_TOKEN;
 use crate::leader::Election;
-use crate::state::State;
+use crate::operator::Operator;
 use crate::state::cluster::Cluster;
-use crate::tasks::blocking;
 
 /// What callers must be permitted to `get`.
 const PATH: &str = "/dashboard";
@@ -36,20 +32,16 @@ const MOST_NODES: usize = 2000;
 
 /// What the page is made of.
 pub(crate) struct Fleet<P> {
-    /// The cluster.
-    pub(crate) state: State,
-    /// What can be launched, for how much.
-    pub(crate) cloud: Arc<P>,
-    /// Decisions, the time, the API server.
-    pub(crate) context: Context,
-    /// What the planner knows of the administrator's choices.
-    pub(crate) policy: Policy,
-    /// The operator's feature gates.
-    pub(crate) feature_gates: FeatureGates,
+    /// The cluster, what can be launched, and decisions.
+    pub(crate) operator: Arc<Operator<P>>,
+    /// The API server that knows who asks.
+    pub(crate) client: Client,
     /// Tells who leads instead; none where this replica always does.
     pub(crate) election: Option<Election>,
     /// The operator's own namespace.
     pub(crate) namespace: String,
+    /// The port that it listens on.
+    pub(crate) port: u16,
     /// The name of the ServiceAccount and the ClusterRole whose holders may see it.
     pub(crate) reader: String,
 }
@@ -75,18 +67,14 @@ impl<P> Clone for Page<P> {
 
 impl<P: CloudProvider> Fleet<P> {
     fn options(&self) -> Options {
-        let live = Options::live(self.context.clock.now(), self.feature_gates.clone());
-        Options { policy: self.policy.clone(), ..live }
-    }
-
-    fn snapshot(&self, cluster: &Cluster) -> Snapshot {
-        let catalog = |class: &NodeClassRef| self.cloud.catalog(class).ok();
-        cluster.snapshot(&catalog, self.context.clock.now())
+        let Operator { policy, options, .. } = &*self.operator;
+        let live = Options::live(self.operator.now(), options.feature_gates.clone());
+        Options { policy: policy.clone(), ..live }
     }
 
     /// Only the leader has decisions and plans.
     async fn is_leading(&self) -> Result<(), Failure> {
-        if self.context.decisions.leads() {
+        if self.operator.context.decisions.leads() {
             return Ok(());
         }
         let holder = match &self.election {
@@ -99,8 +87,8 @@ impl<P: CloudProvider> Fleet<P> {
                 // The pod and a number that tells its processes apart.
                 let pod = leader.split('_').next().unwrap_or_default();
                 let failure = unavailable(&format!("this replica does not lead; {pod} does"));
-                let namespace = &self.namespace;
-                failure.hint(format!("kubectl -n {namespace} port-forward pod/{pod} 7070:8086"))
+                let Self { namespace, port, .. } = self;
+                failure.hint(format!("kubectl -n {namespace} port-forward pod/{pod} 7070:{port}"))
             }
             None => unavailable("no replica of the operator leads").hint("try again in a moment"),
         })
@@ -110,11 +98,6 @@ impl<P: CloudProvider> Fleet<P> {
         let Self { namespace, reader, .. } = self;
         format!("enter a token: kubectl -n {namespace} create token {reader} --audience={AUDIENCE}")
     }
-}
-
-/// The operator is ending.
-fn ending() -> Failure {
-    Failure::new(StatusCode::SERVICE_UNAVAILABLE, "the operator is ending")
 }
 
 impl<P: CloudProvider> Backend for Page<P> {
@@ -140,7 +123,7 @@ impl<P: CloudProvider> Backend for Page<P> {
         if token.is_empty() || token.len() > LONGEST_TOKEN {
             return unauthorized("a bearer token of the Kubernetes API is required");
         }
-        match access.check(&fleet.context.client, token).await {
+        match access.check(&fleet.client, token).await {
             Ok(Verdict::Allowed) => fleet.is_leading().await,
             Ok(Verdict::Unknown) => unauthorized("the API server does not accept the token"),
             Ok(Verdict::Forbidden { user }) => {
@@ -158,13 +141,10 @@ impl<P: CloudProvider> Backend for Page<P> {
     }
 
     async fn read(&self) -> Result<(Simulation, Vec<String>), Failure> {
-        let this = self.clone();
-        let read = move || {
-            let fleet = &this.0.0;
-            let cluster = fleet.state.read();
-            Simulation::of(&cluster, fleet.snapshot(&cluster), fleet.options())
-        };
-        Ok((blocking(read).await.ok_or_else(ending)?, Vec::new()))
+        let fleet = &self.0.0;
+        let cluster = fleet.operator.state.read();
+        let snapshot = fleet.operator.snapshot_in(&cluster);
+        Ok((Simulation::of(&cluster, snapshot, fleet.options()), Vec::new()))
     }
 
     async fn observe(&self, _: &mut Simulation, _: &Subject) {
@@ -172,31 +152,25 @@ impl<P: CloudProvider> Backend for Page<P> {
     }
 
     async fn what_if(&self, manifests: String) -> Result<WhatIf, Failure> {
-        let this = self.clone();
-        let asked = move || {
-            let fleet = &this.0.0;
-            // The state goes on changing while this plans.
-            let cluster = {
-                let cluster = fleet.state.read();
-                let nodes = cluster.nodes().count().max(cluster.claims().count());
-                if nodes > MOST_NODES {
-                    let message = format!("the operator plans what-ifs for {MOST_NODES} nodes");
-                    let failure = Failure::new(StatusCode::UNPROCESSABLE_ENTITY, message);
-                    return Err(failure.hint("start tenon dashboard on your machine instead"));
-                }
-                cluster.clone()
-            };
-            let snapshot = |cluster: &Cluster| fleet.snapshot(cluster);
-            let answer =
-                tenon_simulate::what_if_of(&cluster, &snapshot, &fleet.options(), &manifests);
-            Ok(answer?)
+        let fleet = &self.0.0;
+        // The state goes on changing while this plans.
+        let cluster = {
+            let cluster = fleet.operator.state.read();
+            let nodes = cluster.nodes().count().max(cluster.claims().count());
+            if nodes > MOST_NODES {
+                let message = format!("the operator plans what-ifs for {MOST_NODES} nodes");
+                let failure = Failure::new(StatusCode::UNPROCESSABLE_ENTITY, message);
+                return Err(failure.hint("start tenon dashboard on your machine instead"));
+            }
+            cluster.clone()
         };
-        blocking(asked).await.ok_or_else(ending)?
+        let snapshot = |cluster: &Cluster| fleet.operator.snapshot_in(cluster);
+        Ok(tenon_simulate::what_if_of(&cluster, &snapshot, &fleet.options(), &manifests)?)
     }
 
     async fn decisions(&self, after: Option<u64>) -> Result<Decisions, Failure> {
         let query = Query { after, limit: MOST, ..Query::default() };
-        Ok(self.0.0.context.decisions.answer(&query))
+        Ok(self.0.0.operator.context.decisions.answer(&query))
     }
 }
 

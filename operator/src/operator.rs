@@ -77,7 +77,16 @@ impl<P: CloudProvider> Operator<P> {
 
     /// The same for this work, with these NodePools only.
     pub(crate) fn snapshot_for(&self, work: Work, counts: impl Fn(&str) -> bool) -> Snapshot {
-        let mut snapshot = self.snapshot_of(work, counts);
+        self.planned_with(self.snapshot_of(&self.state.read(), work, counts))
+    }
+
+    /// The planner's input for another cluster than the one that there is.
+    pub(crate) fn snapshot_in(&self, cluster: &Cluster) -> Snapshot {
+        self.planned_with(self.snapshot_of(cluster, Work::All, |_| true))
+    }
+
+    /// Without what the planner is not to decide on.
+    fn planned_with(&self, mut snapshot: Snapshot) -> Snapshot {
         if self.options.legacy_node_repair {
             // Sick nodes are the business of `node::health` then.
             snapshot.repair_policies.clear();
@@ -88,15 +97,20 @@ impl<P: CloudProvider> Operator<P> {
 
     /// The same with what makes machines sick, whoever repairs them.
     pub(crate) fn snapshot_with_health(&self) -> Snapshot {
-        self.snapshot_of(Work::All, |_| true)
+        self.snapshot_of(&self.state.read(), Work::All, |_| true)
     }
 
-    fn snapshot_of(&self, work: Work, counts: impl Fn(&str) -> bool) -> Snapshot {
+    fn snapshot_of(
+        &self,
+        cluster: &Cluster,
+        work: Work,
+        counts: impl Fn(&str) -> bool,
+    ) -> Snapshot {
         let catalog = |class: &NodeClassRef| self.cloud.catalog(class).ok();
         let now = self.now();
         let left_out = self.quarantine.node_pools(work, now);
         let counts = |pool: &str| !left_out.contains(pool) && counts(pool);
-        self.state.read().snapshot_with(&catalog, now, counts)
+        cluster.snapshot_with(&catalog, now, counts)
     }
 
     /// The feature gate `NodeOverlay`.

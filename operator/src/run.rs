@@ -220,7 +220,7 @@ async fn operate<P: CloudProvider>(
     tasks.spawn_graceful("metrics", http::serve_metrics(metrics, exposed, served));
 
     let policy = core.policy();
-    let operator = Operator {
+    let operator = Arc::new(Operator {
         write: Writer::new(context.client.clone(), state.clone()),
         context,
         state,
@@ -234,7 +234,7 @@ async fn operate<P: CloudProvider>(
         ledger: Ledger::default(),
         eviction_order: EvictionOrder::default(),
         settling: Settling::default(),
-    };
+    });
     dashboard(&operator, election.clone(), namespace, &mut tasks).await;
     let leading = Leading { operator, identity, wake };
     leading.tell(false);
@@ -277,7 +277,7 @@ fn told_to_stop() -> Result<impl Future<Output = ()> + Send, Error> {
 
 /// What this replica does when it leads.
 struct Leading<P> {
-    operator: Operator<P>,
+    operator: Arc<Operator<P>>,
     /// The name by which it leads.
     identity: String,
     wake: watch::Receiver<u64>,
@@ -413,7 +413,7 @@ async fn decisions(
 
 /// Serves the dashboard if it is wanted. It is no reason not to work when it can't.
 async fn dashboard<P: CloudProvider>(
-    operator: &Operator<P>,
+    operator: &Arc<Operator<P>>,
     election: Option<Election>,
     namespace: String,
     tasks: &mut Tasks,
@@ -433,13 +433,15 @@ async fn dashboard<P: CloudProvider>(
     match http::listen("the dashboard", address, port).await {
         Ok(listener) => {
             let fleet = crate::dashboard::Fleet {
-                state: operator.state.clone(),
-                cloud: Arc::clone(&operator.cloud),
-                context: operator.context.clone(),
-                policy: operator.policy.clone(),
-                feature_gates: options.feature_gates.clone(),
+                operator: Arc::clone(operator),
+                client: operator.context.client.clone(),
                 election,
-                namespace,
+                // That of the Lease can be another one.
+                namespace: match &*options.system_namespace {
+                    "" => namespace,
+                    own => own.to_owned(),
+                },
+                port,
                 reader: match &*options.karpenter_service {
                     "" => "karpenter-dashboard-reader".to_owned(),
                     name => format!("{name}-dashboard-reader"),
@@ -503,7 +505,6 @@ mod tests {
         let kinds = crate::testing::KINDS;
         let cluster = Cluster::new(kinds, tenon_crds::labels::LabelRules::core());
         let (operator, _publisher) = crate::testing::operator(&server, cluster);
-        let operator = Arc::into_inner(operator).unwrap();
         let identity = String::new();
         let leading = Leading { operator, identity, wake: watch::channel(0).1 };
         let missing = leading.missing();

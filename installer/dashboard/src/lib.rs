@@ -22,7 +22,8 @@ use tenon_state::decision::Decisions;
 pub use self::failure::Failure;
 pub use self::server::{App, BODY, serve};
 
-/// Where the page's data comes from, and who may see it.
+/// Where the page's data comes from, and who may see it. [`Self::read`], [`Self::observe`] and
+/// [`Self::what_if`] run on a thread where they may compute.
 pub trait Backend: Clone + Send + Sync + 'static {
     /// In one word, for people: `cluster`, `files`.
     fn name(&self) -> &'static str;

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::clock::Clock;
+use crate::context::Context;
 use crate::testing::ApiServer;
 use crate::testing::idle::{Idle, machine, operator, pending, pool};
 
@@ -46,15 +47,13 @@ async fn served(objects: Vec<Value>) -> Served {
     let client = reviews.client();
     let clock = Clock::system();
     let election = Election::new(client.clone(), "n", "l".to_owned(), "pod-a_1".to_owned(), clock);
-    let context = Context { client, ..operator.context.clone() };
+    let context = operator.context.clone();
     let fleet = Fleet {
-        state: operator.state.clone(),
-        cloud: Arc::clone(&operator.cloud),
-        context: context.clone(),
-        policy: operator.policy.clone(),
-        feature_gates: FeatureGates::default(),
+        operator,
+        client,
         election: Some(election),
         namespace: "karpenter".to_owned(),
+        port: 9000,
         reader: "karpenter-dashboard-reader".to_owned(),
     };
     let app = App::new(Page(Arc::new((fleet, Access::new(PATH)))));
@@ -109,7 +108,7 @@ async fn a_replica_that_does_not_lead_says_which_one_does() {
     let (status, body) = get(&app, "/api/state").await;
     assert_eq!(status, 503);
     assert_eq!(body["error"]["message"], "this replica does not lead; pod-b does");
-    let hint = "kubectl -n karpenter port-forward pod/pod-b 7070:8086";
+    let hint = "kubectl -n karpenter port-forward pod/pod-b 7070:9000";
     assert_eq!(body["error"]["hints"], json!([hint]));
 }
 

@@ -165,12 +165,18 @@ async fn the_dashboard_in_the_cluster_asks_for_a_token_in_the_browser() {
     browser.until("document.querySelector('#trouble form')").await;
     assert!(browser.text("#trouble").await.contains("create token karpenter-dashboard-reader"));
     browser.screenshot("token").await;
-    let enter = format!(
-        "document.querySelector('#trouble input').value = {}; \
-         document.querySelector('#trouble button').click()",
-        json!(token)
-    );
-    browser.run(&enter).await;
+    let enter = |token: &str| {
+        format!(
+            "document.querySelector('#trouble input').value = {}; \
+             document.querySelector('#trouble button').click()",
+            json!(token)
+        )
+    };
+    // After one that may not, another one can be entered.
+    let other = typed(&bed, "kubectl -n default create token default").await;
+    browser.run(&enter(&other)).await;
+    browser.until("document.querySelector('#trouble').textContent.includes('may not get')").await;
+    browser.run(&enter(&token)).await;
     browser.until("document.documentElement.dataset.ready === 'true'").await;
     browser.until("!document.querySelector('#trouble').hasChildNodes()").await;
     // It is kept for this tab.

@@ -128,11 +128,12 @@ function totals({ fleet, nodes }) {
   );
 }
 
-/** What is wrong; with a field for a token if that is all that is missing. */
+/** What is wrong; with a field for a token if another one would help. */
 function trouble(error) {
   const place = byId("trouble");
+  const needsToken = [401, 403].includes(error.status);
   // It stays while something is typed into it.
-  if (error.status === 401 && place.querySelector("form")) return;
+  if (needsToken && place.querySelector("form")) return;
   const field = element("input", {
     type: "password",
     autocomplete: "off",
@@ -147,7 +148,7 @@ function trouble(error) {
     timeline.update();
   };
   const form = element("form", { onsubmit }, field, " ", element("button", {}, "Use this token"));
-  place.replaceChildren(failure(error), ...(error.status === 401 ? [form] : []));
+  place.replaceChildren(failure(error), ...(needsToken ? [form] : []));
 }
 
 async function update() {
