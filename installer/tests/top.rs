@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use tenon_terminal::{Session, Terminal};
+use tenon_terminal::{Screen, Terminal};
 
 const POOL: &str = "/apis/karpenter.sh/v1/nodepools/default";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
@@ -196,194 +196,75 @@ impl Server {
     }
 }
 
-/// What a terminal shows of what it is sent: as much of one as the view uses.
-struct Picture {
-    cells: Vec<Vec<char>>,
-    at: (usize, usize),
-    /// A control sequence that is not complete yet.
-    sequence: Option<String>,
-    /// The other screen is shown, on which programs draw.
-    is_alternate: bool,
-    is_cursor_hidden: bool,
+const ROWS: u16 = 24;
+const COLUMNS: u16 = 80;
+
+/// `tenon top` on a terminal. The shell around it says how it ended and how the terminal is then.
+fn start(directory: &Path, server: &str, (has_colors, options): (bool, &str)) -> Screen {
+    let kubeconfig = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: prod\n\
+         contexts: [{{name: prod, context: {{cluster: x, user: x}}}}]\n\
+         clusters: [{{name: x, cluster: {{server: '{server}'}}}}]\n\
+         users: [{{name: x, user: {{token: x}}}}]\n"
+    );
+    std::fs::write(directory.join("kubeconfig"), kubeconfig).expect("written");
+    let tenon = assert_cmd::cargo::cargo_bin!("tenon").display().to_string();
+    let top = format!("echo $$ > pid; exec {tenon} top --cluster prod --interval 1s {options}");
+    let mut command = Command::new(Terminal::PROGRAM);
+    command
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("HOME", directory)
+        .env("KUBECONFIG", directory.join("kubeconfig"))
+        .current_dir(directory);
+    let terminal = Terminal { columns: COLUMNS, rows: ROWS, has_colors, ..Terminal::default() };
+    let line = format!(
+        "stty -a > before; sh -c '{top}'; echo exit code $?; stty -a > after; \
+         cmp before after && echo as before; echo end"
+    );
+    terminal.draw(command, &line)
 }
 
-const ROWS: usize = 24;
-const COLUMNS: usize = 80;
-
-impl Picture {
-    fn new() -> Self {
-        let cells = vec![vec![' '; COLUMNS]; ROWS];
-        let (is_alternate, is_cursor_hidden) = (false, false);
-        Self { cells, at: (0, 0), sequence: None, is_alternate, is_cursor_hidden }
-    }
-
-    fn show(&mut self, text: &str) {
-        for c in text.chars() {
-            match (&mut self.sequence, c) {
-                (Some(sequence), c) => {
-                    sequence.push(c);
-                    if sequence.len() > 1 && c.is_ascii_alphabetic() {
-                        let sequence = self.sequence.take().unwrap_or_default();
-                        self.obey(&sequence);
-                    }
-                }
-                (None, '\u{1b}') => self.sequence = Some(String::new()),
-                (None, '\r') => self.at.0 = 0,
-                (None, '\n') => {
-                    self.at.1 += 1;
-                    if self.at.1 == ROWS {
-                        self.at.1 -= 1;
-                        self.cells.remove(0);
-                        self.cells.push(vec![' '; COLUMNS]);
-                    }
-                }
-                (None, c) => {
-                    if self.at.0 == COLUMNS && !self.is_alternate {
-                        self.show("\r\n");
-                    }
-                    let (x, y) = self.at;
-                    assert!(!c.is_control(), "{c:?}");
-                    assert!(x < COLUMNS && y < ROWS, "{c:?} at {x}, {y}");
-                    self.cells[y][x] = c;
-                    self.at.0 += 1;
-                }
-            }
-        }
-    }
-
-    fn obey(&mut self, sequence: &str) {
-        let clear = |cells: &mut Vec<Vec<char>>| *cells = vec![vec![' '; COLUMNS]; ROWS];
-        match sequence {
-            "[?1049h" | "[?1049l" => {
-                self.is_alternate = sequence.ends_with('h');
-                clear(&mut self.cells);
-                self.at = (0, 0);
-            }
-            "[?25l" | "[?25h" => self.is_cursor_hidden = sequence.ends_with('l'),
-            "[2J" => clear(&mut self.cells),
-            _ if sequence.ends_with('m') => {}
-            _ => {
-                let place = sequence.strip_prefix('[').and_then(|it| it.strip_suffix('H'));
-                let place = place.and_then(|it| it.split_once(';'));
-                let (y, x) = place.unwrap_or_else(|| panic!("{sequence:?} is not expected"));
-                let number = |text: &str| text.parse::<usize>().expect("a number") - 1;
-                self.at = (number(x), number(y));
-            }
-        }
-    }
-
-    fn text(&self) -> String {
-        let rows = self.cells.iter().map(|row| row.iter().collect::<String>());
-        rows.map(|row| row.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
-    }
+/// Waits until the popup is closed: an escape character and a letter that are read together are one
+/// key.
+fn until_closed(screen: &mut Screen) {
+    screen.wait("the popup is closed", |text| !text.contains("Esc closes"));
 }
 
-/// `tenon top` on a terminal of which the picture is kept. The shell around it says how it ended
-/// and how the terminal is then.
-struct Screen {
-    session: Session,
-    picture: Picture,
-    /// Bytes of a character that is not complete yet.
-    rest: Vec<u8>,
-}
-
-impl Screen {
-    fn start(directory: &Path, server: &str, (has_colors, options): (bool, &str)) -> Self {
-        let kubeconfig = format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: prod\n\
-             contexts: [{{name: prod, context: {{cluster: x, user: x}}}}]\n\
-             clusters: [{{name: x, cluster: {{server: '{server}'}}}}]\n\
-             users: [{{name: x, user: {{token: x}}}}]\n"
-        );
-        std::fs::write(directory.join("kubeconfig"), kubeconfig).expect("written");
-        let tenon = assert_cmd::cargo::cargo_bin!("tenon").display().to_string();
-        let top = format!("echo $$ > pid; exec {tenon} top --cluster prod --interval 1s {options}");
-        let mut command = Command::new(Terminal::PROGRAM);
-        command
-            .env_clear()
-            .env("PATH", "/usr/bin:/bin")
-            .env("HOME", directory)
-            .env("KUBECONFIG", directory.join("kubeconfig"))
-            .current_dir(directory);
-        let terminal = Terminal {
-            columns: u16::try_from(COLUMNS).expect("it fits"),
-            rows: u16::try_from(ROWS).expect("it fits"),
-            has_colors,
-            ..Terminal::default()
-        };
-        let line = format!(
-            "stty -a > before; sh -c '{top}'; echo exit code $?; stty -a > after; \
-             cmp before after && echo as before; echo end"
-        );
-        let session = terminal.run(command, &line);
-        Self { session, picture: Picture::new(), rest: Vec::new() }
-    }
-
-    /// Waits until the screen has a text.
-    fn until(&mut self, text: &str) {
-        self.wait(text, |screen| screen.contains(text));
-    }
-
-    /// Waits until the popup is closed: an escape character and a letter that are read together are
-    /// one key.
-    fn until_closed(&mut self) {
-        self.wait("the popup is closed", |screen| !screen.contains("Esc closes"));
-    }
-
-    fn wait(&mut self, what: &str, holds: impl Fn(&str) -> bool) {
-        while !holds(&self.picture.text()) {
-            let missing = || format!("without {what:?}:\n{}", self.picture.text());
-            let part = self.session.read(missing).unwrap_or_else(|| panic!("{}", missing()));
-            self.rest.extend_from_slice(&part);
-            let whole = match std::str::from_utf8(&self.rest) {
-                Ok(text) => text.len(),
-                Err(error) => error.valid_up_to(),
-            };
-            let rest = self.rest.split_off(whole);
-            let shown = std::mem::replace(&mut self.rest, rest);
-            self.picture.show(std::str::from_utf8(&shown).expect("it is valid up to there"));
-        }
-    }
-
-    fn press(&mut self, keys: &str) {
-        self.session.press(keys);
-    }
-
-    /// How it ended: with this code, and with a terminal as it was before.
-    fn ended(mut self, code: u8) {
-        self.until("end\n");
-        let text = self.picture.text();
-        assert!(text.contains(&format!("exit code {code}\n")), "{text}");
-        assert!(text.contains("as before"), "{text}");
-        assert!(!self.picture.is_alternate && !self.picture.is_cursor_hidden);
-    }
+/// How it ended: with this code, and with a terminal as it was before.
+fn ended(mut screen: Screen, code: u8) {
+    screen.until("end\n");
+    let text = screen.text();
+    assert!(text.contains(&format!("exit code {code}\n")), "{text}");
+    assert!(text.contains("as before"), "{text}");
+    assert!(screen.is_left());
 }
 
 #[test]
 fn the_cluster_is_shown_explained_and_kept_when_the_api_server_goes_away() {
     let (server, address) = Server::start();
     let directory = tempfile::tempdir().expect("a directory");
-    let mut screen = Screen::start(directory.path(), &address, (false, ""));
+    let mut screen = start(directory.path(), &address, (false, ""));
     // A screen may arrive in parts.
     screen.until("the cluster has no Tenon operator");
     for shown in [" prod  1 node, 0% spot", "NODEPOOLS 1", "═ NODES 1 ═", ">  ip-10-0-1-17"] {
         screen.until(shown);
     }
-    assert!(screen.picture.is_alternate && screen.picture.is_cursor_hidden);
+    assert!(screen.is_drawn_on());
     screen.press("\r");
     screen.until("What to do:");
     screen.until("═ explain node ip-10-0-1-17 ═");
     screen.press("\x1b");
-    screen.until_closed();
+    until_closed(&mut screen);
     screen.press("f");
     screen.until("Pause NodePool default?");
     screen.press("n");
-    screen.until_closed();
+    until_closed(&mut screen);
     server.go_away();
     screen.until(" ! as of ");
-    assert!(screen.picture.text().contains("ip-10-0-1-17"));
+    assert!(screen.text().contains("ip-10-0-1-17"));
     screen.press("q");
-    screen.ended(0);
+    ended(screen, 0);
 }
 
 #[test]
@@ -391,21 +272,21 @@ fn decisions_and_their_results_are_shown_as_they_come_and_of_one_leader_only() {
     let (_, address) = Server::start();
     let directory = tempfile::tempdir().expect("a directory");
     let options = format!("--url {address}");
-    let mut screen = Screen::start(directory.path(), &address, (false, &options));
+    let mut screen = start(directory.path(), &address, (false, &options));
     screen.until("drift: delete");
     screen.until("DECISIONS 1  karpenter-b leads since 00:00:00Z");
     screen.wait("the other leader's decisions are gone", |it| !it.contains("launch a node"));
     screen.press("5\r");
     screen.until("why: its NodePool has changed");
     screen.press("\x03");
-    screen.ended(0);
+    ended(screen, 0);
 }
 
 #[test]
 fn a_node_pool_is_paused_when_the_user_says_yes() {
     let (server, address) = Server::start();
     let directory = tempfile::tempdir().expect("a directory");
-    let mut screen = Screen::start(directory.path(), &address, (false, ""));
+    let mut screen = start(directory.path(), &address, (false, ""));
     screen.until("ip-10-0-1-17");
     screen.press("f");
     screen.until("Pause NodePool default?");
@@ -420,33 +301,33 @@ fn a_node_pool_is_paused_when_the_user_says_yes() {
     // Under the lock of all commands.
     assert_eq!(server.written(&format!("POST {LEASES}")).len(), 1);
     screen.press("q");
-    screen.ended(0);
+    ended(screen, 0);
 }
 
 #[test]
 fn ctrl_c_and_a_request_to_terminate_leave_the_terminal_as_it_was() {
     let (_, address) = Server::start();
     let directory = tempfile::tempdir().expect("a directory");
-    let mut screen = Screen::start(directory.path(), &address, (true, ""));
+    let mut screen = start(directory.path(), &address, (true, ""));
     screen.until("ip-10-0-1-17");
     screen.press("\x03");
-    screen.ended(0);
-    let mut screen = Screen::start(directory.path(), &address, (true, ""));
+    ended(screen, 0);
+    let mut screen = start(directory.path(), &address, (true, ""));
     screen.until("ip-10-0-1-17");
     let pid = std::fs::read_to_string(directory.path().join("pid")).expect("its process id");
     let killed = Command::new("kill").args(["-TERM", pid.trim()]).status().expect("kill runs");
     assert!(killed.success());
-    screen.ended(0);
+    ended(screen, 0);
 }
 
 #[test]
 fn what_fails_before_the_first_screen_is_an_error_like_any_other() {
     let directory = tempfile::tempdir().expect("a directory");
-    let mut screen = Screen::start(directory.path(), "http://127.0.0.1:1", (true, ""));
+    let mut screen = start(directory.path(), "http://127.0.0.1:1", (true, ""));
     screen.until("error: ");
     screen.until("hint: ");
-    assert!(!screen.picture.is_alternate);
-    screen.ended(1);
+    assert!(screen.is_left());
+    ended(screen, 1);
 }
 
 #[test]

@@ -1,10 +1,14 @@
 //! A person at a terminal, for tests of programs that ask, draw and redraw: the program `script`
 //! makes a pseudo-terminal, and the test types.
 
+mod screen;
+
 use std::io::{Read as _, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
+
+pub use screen::Screen;
 
 /// How long the screen may take to show what is waited for: the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -69,6 +73,16 @@ impl Terminal {
         });
         Session { running, keyboard, output }
     }
+
+    /// Runs a line of shell as [`Self::run`] does, and keeps what the screen shows: for programs
+    /// that draw on all of it.
+    ///
+    /// # Panics
+    ///
+    /// If `env` can't be started, or the terminal has no columns or rows.
+    pub fn draw(self, command: Command, line: &str) -> Screen {
+        Screen::new(self.run(command, line), self.rows, self.columns)
+    }
 }
 
 /// What runs on a terminal. A test that fails leaves nothing behind: what runs is ended.
@@ -102,15 +116,6 @@ impl Session {
             Err(Disconnected) => None,
             Err(Timeout) => panic!("{}", missing()),
         }
-    }
-
-    /// The next bytes that are written to the screen; none when the program has ended.
-    ///
-    /// # Panics
-    ///
-    /// If nothing comes for a minute; `missing` tells what is waited for and what is on the screen.
-    pub fn read(&self, missing: impl FnOnce() -> String) -> Option<Vec<u8>> {
-        self.read_until(Instant::now() + PATIENCE, missing)
     }
 
     /// Types each text once the screen shows the text before it: a key has to meet the question

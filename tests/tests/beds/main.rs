@@ -32,6 +32,7 @@ mod scale;
 mod seeds;
 mod simulate;
 mod terminal;
+mod top;
 mod up;
 mod verdicts;
 mod windows;
