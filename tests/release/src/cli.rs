@@ -336,18 +336,23 @@ fn finish(common: &Common, args: &Finish) -> Result<Vec<String>, Error> {
 fn all(common: &Common, last: &Finish) -> Result<Vec<String>, Error> {
     let target = output("rustc", &["--print", "host-tuple"])?;
     let target = target.trim();
-    let mut cargo = Command::new("cargo");
-    cargo
-        .args(["build", "--profile", "dist", "--workspace", "--bins", "--locked"])
-        .env("TENON_COMMIT", common.commit()?)
-        .current_dir(WORKSPACE);
-    cargo.envs(common.image_repository.iter().map(|image| ("TENON_IMAGE", image)));
-    call(&mut cargo)?;
-    let built = built()?.join("dist");
-    let mut made = archive(common, &built.join("tenon"), target)?;
+    let built = built()?;
+    let program = |name: &str, profile: &str| -> Result<PathBuf, Error> {
+        let mut cargo = Command::new("cargo");
+        cargo
+            .args(["build", "--profile", profile, "--bin", name, "--locked"])
+            .env("TENON_COMMIT", common.commit()?)
+            .current_dir(WORKSPACE);
+        cargo.envs(common.image_repository.iter().map(|image| ("TENON_IMAGE", image)));
+        call(&mut cargo)?;
+        Ok(built.join(profile).join(name))
+    };
+    let tenon = program("tenon", "dist-small")?;
+    let operator = program("tenon-operator", "dist")?;
+    let mut made = archive(common, &tenon, target)?;
     let args = ImageArgs {
-        program: built.join("tenon-operator"),
-        beside: vec![built.join("tenon")],
+        program: operator,
+        beside: vec![tenon],
         root: PathBuf::from("/"),
         library_path: Vec::new(),
         ca_bundle: PathBuf::from(CA_BUNDLE),

@@ -1,4 +1,5 @@
-//! One version of Rust is tested: the pin, the image's build and the documents name it.
+//! One version of Rust is tested: the pin, the image's build and the documents name it. What is
+//! released is stripped.
 
 use std::path::Path;
 
@@ -23,4 +24,23 @@ fn the_pinned_toolchain_is_the_one_that_is_documented_and_built_with() {
     assert!(pinned.starts_with(&format!("{least}.")), "{pinned} is no release of {least}");
     assert!(read("Containerfile").contains(&format!("\nFROM rust:{pinned}-")), "Containerfile");
     assert!(read("README.md").contains(&format!("Rust ({least} or later)")), "README.md");
+}
+
+/// Cargo forgets a profile's `strip` for a program whose package has settings of its own there or
+/// in the profile that it inherits: the program is then several times as large, and nothing says
+/// so.
+#[test]
+fn no_profile_has_settings_for_the_package_of_a_released_program() {
+    let manifest: toml::Table = read("Cargo.toml").parse().expect("a manifest");
+    let profiles = manifest["profile"].as_table().expect("profiles");
+    for (name, profile) in profiles {
+        let packages = profile.get("package").and_then(toml::Value::as_table);
+        for program in ["tenon", "tenon-operator"] {
+            let has_own = packages.is_some_and(|packages| packages.contains_key(program));
+            assert!(!has_own, "profile.{name}.package.{program}");
+        }
+    }
+    for (profile, strip) in [("dist", "debuginfo"), ("dist-small", "symbols")] {
+        assert_eq!(profiles[profile]["strip"].as_str(), Some(strip), "{profile}");
+    }
 }
