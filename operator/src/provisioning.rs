@@ -41,8 +41,9 @@ use crate::planning::pools::{self, Suspicion};
 use crate::planning::{self, SEARCH, Until, on_snapshot};
 use crate::quarantine::{self, Work, culprits};
 use crate::state::State;
-use crate::state::change::Touched;
+use crate::state::change::{PodEvent, Touched};
 use crate::state::cluster::name;
+use crate::state::pod::Pod;
 use crate::tasks::{Panicked, isolated};
 use crate::traces::{number, span};
 use crate::watch::wire;
@@ -98,6 +99,14 @@ fn listen(state: &State, batcher: &Batcher) {
     let cluster = state.clone();
     state.subscribe(move |touched| match touched {
         Touched::Pod(key, event) if event.provisionable => trigger.trigger(&key.to_string()),
+        // Others that were to follow it may have to be planned for again.
+        Touched::Pod(key, PodEvent { as_planned: Some(false), .. }) => {
+            let state = cluster.read();
+            let followed = |pod: &Pod| pod.shape.required_pod_affinity().next().is_some();
+            if state.pod(key).is_some_and(followed) {
+                trigger.trigger(&key.to_string());
+            }
+        }
         Touched::NodeClaim(name) => {
             let state = cluster.read();
             let goes = state.claim(name).is_some_and(|claim| state.is_going(claim));

@@ -52,4 +52,5 @@ pub use plan::Plan;
 pub use policy::Policy;
 pub use provision::provision;
 pub use snapshot::Snapshot;
+pub use topology::out_of_reach;
 pub use validate::{ReadError, SnapshotError};

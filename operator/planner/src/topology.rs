@@ -16,6 +16,7 @@ mod domains;
 mod evenly;
 mod expected;
 mod families;
+mod following;
 mod honoring;
 mod host_sharing;
 mod hosts;
@@ -45,6 +46,7 @@ pub(crate) use counts::Counts;
 pub(crate) use domains::Domains;
 pub(crate) use evenly::Evenly;
 use families::Family;
+pub use following::out_of_reach;
 pub(crate) use host_sharing::{HostGroup, HostOccupancy, most_on_host};
 pub(crate) use occupants::Host;
 #[cfg(test)]

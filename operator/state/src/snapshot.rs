@@ -29,6 +29,17 @@ pub use machines::is_ephemeral;
 pub use requirement::requirements;
 use shape_table::{ShapeTable, Volumes};
 
+/// Lets pods wait as they do in the cluster that can't get to the machine that they are expected on
+/// any more. `expected` are pods, as indices, and how they wait.
+fn release(snapshot: &mut plan::Snapshot, expected: &[(usize, plan::Placement)]) {
+    let pods: Vec<usize> = expected.iter().map(|&(pod, _)| pod).collect();
+    for pod in tenon_planner::out_of_reach(snapshot, &pods) {
+        if let Ok(at) = expected.binary_search_by_key(&pod, |&(pod, _)| pod) {
+            snapshot.pods[pod].placement = expected[at].1;
+        }
+    }
+}
+
 /// Where a snapshot gets the catalogs from.
 pub trait Catalogs {
     /// What can be launched with a NodeClass; `None` while that is unknown.
@@ -72,15 +83,19 @@ impl Cluster {
         let mut shapes = ShapeTable::new(spread::Defaults::of(self));
         let mounts = volumes::Mounts::of(self);
         let mut pod_budgets = PodBudgets::default();
+        // Pods that are expected on a machine, and how they wait for it.
+        let mut expected = Vec::new();
         let mut pods: Vec<plan::Pod> = self
             .pods
             .iter()
-            .map(|(key, pod)| {
+            .enumerate()
+            .map(|(number, (key, pod))| {
                 let mut planned =
                     self.pod_in(key, pod, &by_name, (&mut shapes, &mut pod_budgets, &mounts), now);
                 if let Some(machine) = self.expected_on(key, now) {
                     let index = machines.binary_search_by_key(&machine, |machine| machine.key);
                     if let Ok(index) = index {
+                        expected.push((number, planned.placement));
                         planned.placement = plan::Placement::Bound(NodeId(id(index)));
                     }
                 }
@@ -92,7 +107,7 @@ impl Cluster {
             .collect();
         self.anticipate(&mut pods);
         buffers::add_pods(&kept, claims.as_ref(), &mut pods, &mut shapes);
-        plan::Snapshot {
+        let mut snapshot = plan::Snapshot {
             version: plan::SNAPSHOT_VERSION,
             node_pools: pools.iter().map(|pool| self.pool_in(pool, &catalogs, now)).collect(),
             catalogs: catalogs.into_values().collect(),
@@ -105,7 +120,9 @@ impl Cluster {
             devices: claims.map(|claims| Arc::new(claims.devices)),
             pod_budgets: pod_budgets.list,
             repair_policies: self.repair_policies.clone(),
-        }
+        };
+        release(&mut snapshot, &expected);
+        snapshot
     }
 
     fn catalogs(

@@ -376,7 +376,8 @@ async fn the_operator_leaves_no_pod_pending(bed: &Bed, programs: TenonPrograms) 
         if waits.is_empty() { Ok(true) } else { Err(waits.join("\n").into()) }
     });
     if let Err(error) = runs.await {
-        panic!("{error}\n{}", diagnosis::of_waiting(&court, 44, bed.clock().now()).await);
+        let why = diagnosis::of_waiting(&court, 44, bed.clock().now()).await;
+        panic!("{error}\n{why}{}", diagnosis::of_operator(operator.log(), 44).await);
     }
     let mut claims = 0;
     for (name, ..) in workloads::pools() {

@@ -54,6 +54,13 @@ pub struct PodShape {
     pub shared_volumes: Vec<SharedVolume>,
 }
 
+impl PodShape {
+    /// Its terms of required affinity: only where there are pods that match all of them may it go.
+    pub fn required_pod_affinity(&self) -> impl Iterator<Item = &PodAffinityTerm> {
+        self.pod_affinity.iter().filter(|term| !term.anti && term.weight.is_none())
+    }
+}
+
 /// A volume that several pods use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SharedVolume {

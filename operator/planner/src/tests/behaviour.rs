@@ -2,6 +2,7 @@
 //! better on purpose.
 
 mod checking;
+mod following;
 mod missing_labels;
 mod provisioning;
 mod replacing;

@@ -477,3 +477,62 @@ fn volumes_are_told_of_pods_and_their_limits_of_nodes() {
     assert_eq!(shape.volumes, [("ebs.csi.aws.com".to_owned(), 1)].into());
     assert_eq!(shape.shared_volumes[0].claim, "data");
 }
+
+/// kube-scheduler has bound the first of four pods with affinity to their own zone in zone d, where
+/// no room is left, and two of them were planned into zone b at different times.
+#[test]
+fn pods_whose_plan_does_not_hold_any_more_don_t_keep_each_other_where_they_can_t_go() {
+    const SECOND: i64 = 1_000_000_000;
+    let at = |second: i64| Timestamp::from_nanosecond(i128::from(second * SECOND)).unwrap();
+    let machine = |name: &str, zone: &str, cpu: &str| {
+        let allocatable = json!({"cpu": cpu, "memory": "64Gi", "pods": "110"});
+        json!({
+            "kind": "Node",
+            "metadata": {"name": name, "labels": {
+                "topology.kubernetes.io/zone": zone, "kubernetes.io/hostname": name,
+                "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}},
+            "status": {"capacity": allocatable, "allocatable": allocatable, "conditions": [
+                {"type": "Ready", "status": "True", "lastTransitionTime": "1970-01-01T00:00:00Z"}]},
+        })
+    };
+    let web = |name: &str, node: Option<&str>| {
+        let near = json!([{"topologyKey": "topology.kubernetes.io/zone",
+            "labelSelector": {"matchLabels": {"app": "web"}}}]);
+        let conditions =
+            json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]);
+        pod(json!({
+            "metadata": {"name": name, "uid": name, "resourceVersion": "1"},
+            "spec": {
+                "nodeName": node,
+                "affinity": {"podAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": near}},
+                "containers": [{"resources": {"requests": {"cpu": "2"}}}]},
+            "status": if node.is_some() { json!({}) } else { json!({"conditions": conditions}) },
+        }))
+    };
+    let mut cluster = cluster(vec![
+        pool(json!({"spec": {"limits": null}})),
+        machine("b", "test-zone-b", "16"),
+        machine("d", "test-zone-d", "2"),
+        web("first", Some("d")),
+        web("x", None),
+        web("y", None),
+    ]);
+    let types = crate::catalog::generate();
+    let catalog = |class: &NodeClassRef| {
+        let instance_types = types.clone();
+        Some(Arc::new(plan::Catalog { node_class: class.clone(), instance_types }))
+    };
+    cluster.apply(Change::Nominating(true));
+    let planned = |name: &str, on: &str| [(ObjectKey::new("default", name), on.to_owned())].into();
+    cluster.apply(Change::Planned(planned("x", "b"), at(0)));
+    cluster.apply(Change::Planned(planned("y", "b"), at(10)));
+    let snapshot = cluster.snapshot(&catalog, at(14));
+    snapshot.validate().expect("a snapshot keeps the planner's invariants");
+    let plan =
+        tenon_planner::provision(&snapshot, &tenon_planner::Policy::default(), at(14), 1, &());
+    assert_eq!(plan.nominations, [], "{:?}", plan.report);
+    let launched: Vec<&str> =
+        plan.launches.iter().flat_map(|launch| &launch.pods).map(|pod| &*pod.name).collect();
+    assert_eq!(launched, ["x", "y"], "{:?}", plan.report);
+}

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, Pod};
@@ -19,6 +19,17 @@ pub(super) async fn keep(snapshot: &Snapshot, seed: u64) -> PathBuf {
     let json = serde_json::to_vec_pretty(snapshot).expect("snapshots are plain data");
     must(tokio::fs::write(&path, json).await);
     path
+}
+
+/// The end of the operator's log; all of it is kept.
+pub(super) async fn of_operator(log: &Path, seed: u64) -> String {
+    const LINES: usize = 60;
+    let kept = std::env::temp_dir().join(format!("tenon-oracle-{seed}.log"));
+    let text = must(tokio::fs::read_to_string(log).await);
+    must(tokio::fs::write(&kept, &text).await);
+    let lines: Vec<&str> = text.lines().collect();
+    let end = lines[lines.len().saturating_sub(LINES)..].join("\n");
+    format!("the operator's log ends with (all of it: {}):\n{end}", kept.display())
 }
 
 /// Tells of each pod that is not bound why.
