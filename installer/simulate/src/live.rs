@@ -1,12 +1,18 @@
 //! The objects of a running cluster. Only reads.
 
+use http::HeaderValue;
+use http::header::{ACCEPT, CONTENT_TYPE};
 use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
+use kube::client::Body;
 use kube::core::{DeserializeGuard, ObjectList};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tenon_crds::{CapacityBuffer, EC2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use tenon_state::change::Watched;
+use tenon_state::guarded::Guarded;
+use tenon_state::protobuf::{self, Encoded, Page};
 use tenon_state::wire;
 
 use super::error::SimulateError;
@@ -81,8 +87,8 @@ pub(super) async fn read(client: &Client, options: &Options) -> Result<Input, Si
         futures::try_join!(
             objects::<NodePool>(client, freshness),
             objects::<NodeClaim>(client, freshness),
-            objects::<wire::Node>(client, freshness),
-            objects::<wire::Pod>(client, freshness),
+            encoded::<wire::Node>(client, freshness),
+            encoded::<wire::Pod>(client, freshness),
             objects::<wire::DaemonSet>(client, freshness),
         )
     };
@@ -200,6 +206,78 @@ async fn objects<K: Watched>(
     Ok(listed.into_iter().map(|object| Read::Object(object.into_object())).collect())
 }
 
+/// The same in the Protobuf encoding, which the API server writes several times as fast as JSON; as
+/// JSON if the answer is JSON all the same. An answer that is neither, or an error, is left to a
+/// request for JSON, which tells what is wrong.
+async fn encoded<K: Encoded>(
+    client: &Client,
+    freshness: Freshness,
+) -> Result<Vec<Read>, SimulateError> {
+    let mut listed = Vec::new();
+    let mut params = first_page(freshness);
+    loop {
+        let Some(page) = encoded_page::<K>(client, &params).await? else {
+            return objects::<K>(client, freshness).await;
+        };
+        listed.extend(page.items.into_iter().filter_map(|object| match object {
+            Ok(object) => Some(Read::Object(object.into_object())),
+            Err(invalid) => {
+                left_out::<K>(&invalid.metadata, &invalid.error);
+                None
+            }
+        }));
+        match page.continue_token {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(listed),
+        }
+    }
+}
+
+/// A page in either encoding.
+async fn encoded_page<K: Encoded>(
+    client: &Client,
+    params: &ListParams,
+) -> Result<Option<Page<K>>, SimulateError> {
+    let request = kube::core::Request::new(K::url_path(&(), None)).list(params);
+    let request = request.map_err(|error| unlisted::<K>(kube::Error::BuildRequest(error)))?;
+    let mut request = request.map(Body::from);
+    request.headers_mut().insert(ACCEPT, HeaderValue::from_static(EITHER));
+    let answer = client.send(request).await.map_err(unlisted::<K>)?;
+    if !answer.status().is_success() {
+        return Ok(None);
+    }
+    let kind = answer.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let is_encoded = kind.is_some_and(|kind| kind.starts_with(protobuf::MEDIA_TYPE));
+    let body = answer.into_body().collect_bytes().await.map_err(unlisted::<K>)?;
+    let page = if is_encoded {
+        protobuf::decode_list(body).map_err(|error| error.to_string())
+    } else {
+        serde_json::from_slice::<ObjectList<Guarded<K>>>(&body)
+            .map(Page::from)
+            .map_err(|error| error.to_string())
+    };
+    let page = page.inspect_err(|error| {
+        tracing::debug!(kind = %K::kind(&()), error, "requesting the list as JSON");
+    });
+    Ok(page.ok())
+}
+
+/// The media types to accept.
+const EITHER: &str = "application/vnd.kubernetes.protobuf, application/json;q=0.5";
+
+fn first_page(freshness: Freshness) -> ListParams {
+    match freshness {
+        Freshness::Latest => ListParams::default().limit(PAGE),
+        // The watch cache answers in one piece whatever the limit.
+        Freshness::Cached => ListParams::default().match_any(),
+    }
+}
+
+fn left_out<K: Resource<DynamicType = ()>>(metadata: &ObjectMeta, error: &str) {
+    let name = metadata.name.as_deref().unwrap_or_default();
+    tracing::warn!(kind = %K::kind(&()), name, error, "leaving out an object that does not parse");
+}
+
 /// All objects of a kind; none if the API server does not know the kind. One that does not parse is
 /// left out, as the operator leaves it out.
 async fn list<K>(client: &Client, freshness: Freshness) -> Result<Vec<K>, SimulateError>
@@ -208,11 +286,7 @@ where
 {
     let api: Api<K> = Api::all(client.clone());
     let mut objects = Vec::new();
-    let mut params = match freshness {
-        Freshness::Latest => ListParams::default().limit(PAGE),
-        // The watch cache answers in one piece whatever the limit.
-        Freshness::Cached => ListParams::default().match_any(),
-    };
+    let mut params = first_page(freshness);
     loop {
         let page = match api.list(&params).await {
             Ok(page) => page,
@@ -240,8 +314,7 @@ where
     let parsed = page.items.into_iter().filter_map(|object| match object.0 {
         Ok(object) => Some(object),
         Err(invalid) => {
-            let name = invalid.metadata.name.unwrap_or_default();
-            tracing::warn!(kind = %K::kind(&()), name, error = %invalid.error, "leaving out an object that does not parse");
+            left_out::<K>(&invalid.metadata, &invalid.error);
             None
         }
     });

@@ -54,6 +54,11 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
 /// The managers whose values on pods the operator tells from others'.
 const OURS: [&str; 2] = [DELETION_COST_MANAGER, NOMINATION_MANAGER];
 
+/// Whether the values of this manager are told from others'.
+pub(crate) fn is_ours(manager: &str) -> bool {
+    OURS.contains(&manager)
+}
+
 /// Who has written something of an object, and how; not what, which is as large as the rest of the
 /// object and is skipped without being built.
 #[derive(Deserialize)]
@@ -81,9 +86,7 @@ impl<'de> DeserializeSeed<'de> for Read {
             }
             Self::Managers => {
                 let managers: Vec<Manager> = Option::deserialize(deserializer)?.unwrap_or_default();
-                let is_ours = |entry: &Manager| {
-                    OURS.iter().any(|ours| entry.manager.as_deref() == Some(ours))
-                };
+                let is_ours = |entry: &Manager| entry.manager.as_deref().is_some_and(is_ours);
                 let ours: Vec<Value> = managers
                     .into_iter()
                     .filter(is_ours)

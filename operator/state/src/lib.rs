@@ -20,6 +20,7 @@ pub mod node_class;
 pub mod options;
 pub mod pod;
 pub mod probe;
+pub mod protobuf;
 pub mod resources;
 pub mod scheduler;
 pub mod shape;

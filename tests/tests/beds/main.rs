@@ -13,6 +13,7 @@ mod dashboard;
 mod decisions;
 mod devices;
 mod disruption;
+mod encodings;
 mod every_check;
 mod gates;
 mod guide;
