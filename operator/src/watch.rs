@@ -5,6 +5,8 @@
 //! list are found by comparing names, once the list is complete. An object that does not parse is
 //! skipped loudly (log, event, metric), the others of its kind go on.
 
+mod encoded;
+
 pub(crate) use tenon_state::change::Watched;
 pub(crate) use tenon_state::wire;
 
@@ -27,6 +29,7 @@ use crate::state::change::{Change, Kind, ObjectKey, version};
 use crate::tasks::Tasks;
 use crate::work_queue::Backoff;
 use tenon_state::guarded::{Guarded, Invalid};
+use tenon_state::protobuf::Encoded;
 
 /// Rest after errors of a watch.
 const BACKOFF: Backoff = Backoff { min: Duration::from_millis(800), max: Duration::from_secs(30) };
@@ -42,8 +45,8 @@ pub(crate) fn start(
     let mut watches = Watches { context, changes, kinds, tasks };
     watches.add::<NodePool>("watch.nodepools");
     watches.add::<NodeClaim>("watch.nodeclaims");
-    watches.add::<wire::Node>("watch.nodes");
-    watches.add::<wire::Pod>("watch.pods");
+    watches.add_encoded::<wire::Node>("watch.nodes");
+    watches.add_encoded::<wire::Pod>("watch.pods");
     watches.add::<wire::DaemonSet>("watch.daemonsets");
     watches.add::<wire::PodDisruptionBudget>("watch.poddisruptionbudgets");
     watches.add::<wire::Namespace>("watch.namespaces");
@@ -86,6 +89,18 @@ impl Watches<'_> {
     fn add<K: Watched>(&mut self, name: &'static str) {
         if self.kinds.contains(&K::KIND) {
             self.tasks.spawn(name, watch::<K>(self.context.clone(), self.changes.clone()));
+        }
+    }
+
+    /// The same, where lists come in the Protobuf encoding.
+    fn add_encoded<K: Encoded>(&mut self, name: &'static str) {
+        if self.kinds.contains(&K::KIND) {
+            let (context, sink) = (self.context.clone(), ToState(self.changes.clone()));
+            self.tasks.spawn(name, async move {
+                let events = encoded::events(context.client.clone());
+                let accept = |object| accept::<K>(&context, object);
+                follow(events, accept, K::KIND.may_be_missing(), sink).await;
+            });
         }
     }
 }

@@ -1,20 +1,17 @@
 //! The objects of a running cluster. Only reads.
 
-use http::HeaderValue;
-use http::header::{ACCEPT, CONTENT_TYPE};
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
-use kube::client::Body;
 use kube::core::{DeserializeGuard, ObjectList};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tenon_crds::{CapacityBuffer, EC2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use tenon_state::change::Watched;
-use tenon_state::guarded::Guarded;
-use tenon_state::protobuf::{self, Encoded, Page};
+use tenon_state::protobuf::Encoded;
 use tenon_state::wire;
 
+use super::encoded::list_page;
 use super::error::SimulateError;
 use super::input::{Input, PriorityClass, Read};
 use super::options::{Freshness, Kind, Options, Subject};
@@ -206,9 +203,7 @@ async fn objects<K: Watched>(
     Ok(listed.into_iter().map(|object| Read::Object(object.into_object())).collect())
 }
 
-/// The same in the Protobuf encoding, which the API server writes several times as fast as JSON; as
-/// JSON if the answer is JSON all the same. An answer that is neither, or an error, is left to a
-/// request for JSON, which tells what is wrong.
+/// The same for kinds that the API server writes in the Protobuf encoding, too.
 async fn encoded<K: Encoded>(
     client: &Client,
     freshness: Freshness,
@@ -216,10 +211,8 @@ async fn encoded<K: Encoded>(
     let mut listed = Vec::new();
     let mut params = first_page(freshness);
     loop {
-        let Some(page) = encoded_page::<K>(client, &params).await? else {
-            return objects::<K>(client, freshness).await;
-        };
-        listed.extend(page.items.into_iter().filter_map(|object| match object {
+        let page = list_page::<K>(client, &params).await.map_err(unlisted::<K>)?;
+        listed.extend(page.items.into_iter().filter_map(|object| match object.into_result() {
             Ok(object) => Some(Read::Object(object.into_object())),
             Err(invalid) => {
                 left_out::<K>(&invalid.metadata, &invalid.error);
@@ -232,38 +225,6 @@ async fn encoded<K: Encoded>(
         }
     }
 }
-
-/// A page in either encoding.
-async fn encoded_page<K: Encoded>(
-    client: &Client,
-    params: &ListParams,
-) -> Result<Option<Page<K>>, SimulateError> {
-    let request = kube::core::Request::new(K::url_path(&(), None)).list(params);
-    let request = request.map_err(|error| unlisted::<K>(kube::Error::BuildRequest(error)))?;
-    let mut request = request.map(Body::from);
-    request.headers_mut().insert(ACCEPT, HeaderValue::from_static(EITHER));
-    let answer = client.send(request).await.map_err(unlisted::<K>)?;
-    if !answer.status().is_success() {
-        return Ok(None);
-    }
-    let kind = answer.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    let is_encoded = kind.is_some_and(|kind| kind.starts_with(protobuf::MEDIA_TYPE));
-    let body = answer.into_body().collect_bytes().await.map_err(unlisted::<K>)?;
-    let page = if is_encoded {
-        protobuf::decode_list(body).map_err(|error| error.to_string())
-    } else {
-        serde_json::from_slice::<ObjectList<Guarded<K>>>(&body)
-            .map(Page::from)
-            .map_err(|error| error.to_string())
-    };
-    let page = page.inspect_err(|error| {
-        tracing::debug!(kind = %K::kind(&()), error, "requesting the list as JSON");
-    });
-    Ok(page.ok())
-}
-
-/// The media types to accept.
-const EITHER: &str = "application/vnd.kubernetes.protobuf, application/json;q=0.5";
 
 fn first_page(freshness: Freshness) -> ListParams {
     match freshness {

@@ -33,6 +33,12 @@ impl<K> Guarded<K> {
     }
 }
 
+impl<K> From<Result<K, Box<Invalid>>> for Guarded<K> {
+    fn from(result: Result<K, Box<Invalid>>) -> Self {
+        Self(result)
+    }
+}
+
 impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]

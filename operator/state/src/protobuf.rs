@@ -10,7 +10,7 @@ mod messages;
 
 use bytes::Bytes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::ObjectList;
+use kube::core::{ObjectList, Status};
 use prost::Message as _;
 
 use crate::change::Watched;
@@ -36,29 +36,32 @@ pub trait Encoded: Watched {
 #[derive(Clone, Debug)]
 pub struct Page<K> {
     /// The objects; one that can't be read does not hide the others.
-    pub items: Vec<Result<K, Box<Invalid>>>,
+    pub items: Vec<Guarded<K>>,
     /// Where the next page begins; `None` on the last one.
     pub continue_token: Option<String>,
+    /// The version of the list, from which a watch goes on.
+    pub resource_version: Option<String>,
 }
 
 impl<K: Encoded> From<ObjectList<Guarded<K>>> for Page<K> {
     /// The same page, from JSON.
     fn from(list: ObjectList<Guarded<K>>) -> Self {
         Self {
-            items: list.items.into_iter().map(Guarded::into_result).collect(),
+            items: list.items,
             continue_token: list.metadata.continue_.filter(|token| !token.is_empty()),
+            resource_version: list.metadata.resource_version.filter(|version| !version.is_empty()),
         }
     }
 }
 
-/// A body that is not a list in this encoding.
+/// A body that is not what it should be in this encoding.
 #[derive(Debug, thiserror::Error)]
 pub enum ProtobufError {
     /// Without the four bytes that every body begins with.
     #[error("the body is not in Kubernetes' Protobuf encoding")]
     Magic,
-    /// Envelope or list.
-    #[error("the body is not a list in Kubernetes' Protobuf encoding")]
+    /// Envelope or content.
+    #[error("the body is not what was expected in Kubernetes' Protobuf encoding")]
     Message(#[from] prost::DecodeError),
 }
 
@@ -66,17 +69,32 @@ pub enum ProtobufError {
 ///
 /// # Errors
 /// When it is not a list in this encoding.
-pub fn decode_list<K: Encoded>(mut body: Bytes) -> Result<Page<K>, ProtobufError> {
+pub fn decode_list<K: Encoded>(body: Bytes) -> Result<Page<K>, ProtobufError> {
+    let list = messages::List::decode(content(body)?)?;
+    let metadata = list.metadata.unwrap_or_default();
+    Ok(Page {
+        items: list.items.into_iter().map(K::decode).map(Guarded::from).collect(),
+        continue_token: convert::text(metadata.continue_token),
+        resource_version: convert::text(metadata.resource_version),
+    })
+}
+
+/// Decodes the body of an answer that refuses a request.
+///
+/// # Errors
+/// When it is not a status in this encoding.
+pub fn decode_status(body: Bytes) -> Result<Status, ProtobufError> {
+    let status = messages::Status::decode(content(body)?)?;
+    let code = u16::try_from(status.code).unwrap_or_default();
+    Ok(Status::failure(&status.message, &status.reason).with_code(code))
+}
+
+/// What the envelope of a body contains.
+fn content(mut body: Bytes) -> Result<Bytes, ProtobufError> {
     if !body.starts_with(MAGIC) {
         return Err(ProtobufError::Magic);
     }
-    let envelope = messages::Unknown::decode(body.split_off(MAGIC.len()))?;
-    let list = messages::List::decode(envelope.raw)?;
-    let token = list.metadata.unwrap_or_default().continue_token;
-    Ok(Page {
-        items: list.items.into_iter().map(K::decode).collect(),
-        continue_token: Some(token).filter(|token| !token.is_empty()),
-    })
+    Ok(messages::Unknown::decode(body.split_off(MAGIC.len()))?.raw)
 }
 
 /// A field that has a value which its type does not allow: its path, and why.

@@ -188,7 +188,10 @@ where
     let same = params.at(&version).matching(kube::api::VersionMatch::Exact);
     let page = encoded::<K>(client, &same).await;
     assert_eq!(page.continue_token, None);
-    (json.collect(), page.items.into_iter().map(|it| it.expect("it decodes")).collect())
+    (
+        json.collect(),
+        page.items.into_iter().map(|it| it.into_result().expect("it decodes")).collect(),
+    )
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -25,8 +25,21 @@ pub(super) struct List {
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ListMeta {
+    #[prost(string, tag = "2")]
+    pub(super) resource_version: String,
     #[prost(string, tag = "3")]
     pub(super) continue_token: String,
+}
+
+/// What a request is refused with.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Status {
+    #[prost(string, tag = "3")]
+    pub(super) message: String,
+    #[prost(string, tag = "4")]
+    pub(super) reason: String,
+    #[prost(int32, tag = "6")]
+    pub(super) code: i32,
 }
 
 /// Of any object.
