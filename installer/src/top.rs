@@ -21,6 +21,5 @@ mod view;
 pub(crate) use self::draw::Palette;
 pub(crate) use self::keys::Action;
 pub(crate) use self::run::{Inputs, run};
-pub(crate) use self::state::{News, State};
+pub(crate) use self::state::{News, Pause, State};
 pub(crate) use self::terminal::{Screen, keys};
-pub(crate) use self::view::Pause;

@@ -113,7 +113,7 @@ pub(crate) async fn run(
                 pauses.spawn(async move {
                     let done = set_pause(&client, &global, &pause).await;
                     let done = done.map_err(|error| error.message());
-                    let _ = news.send(News::Paused(done)).await;
+                    let _ = news.send(News::Paused(pause, done)).await;
                 });
             }
         };

@@ -5,8 +5,8 @@ use tenon_simulate::Subject;
 
 use super::item::Item;
 use super::pane::Pane;
-use super::state::State;
-use super::view::{Pause, Popup, Selected, View};
+use super::state::{Pause, State};
+use super::view::{Popup, Selected, View};
 use crate::uninstall::Motion;
 
 /// What has to be done outside of the screen.

@@ -6,6 +6,8 @@ use jiff::{SignedDuration, Timestamp};
 use tenon_simulate::{Fleet, Subject};
 use tenon_state::decision::{Decision, Decisions};
 
+use crate::uninstall::Motion;
+
 /// Prices that are remembered: half an hour of them at one every two seconds.
 const PRICES: usize = 900;
 
@@ -39,7 +41,16 @@ pub(crate) enum News {
     /// An explanation is there, or why there is none.
     Explained(Subject, Result<String, String>),
     /// NodePools were paused or resumed, in words; or why they were not.
-    Paused(Result<String, String>),
+    Paused(Pause, Result<String, String>),
+}
+
+/// NodePools to pause or to resume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pause {
+    /// What they are to do.
+    pub(crate) motion: Motion,
+    /// Their names.
+    pub(crate) pools: Vec<String>,
 }
 
 /// See the module.
@@ -99,7 +110,14 @@ impl State {
             News::Unread(why) => self.unread = Some(why),
             News::Decisions(decisions) => self.log.add(decisions),
             News::NoDecisions(why) => self.log.problem = Some(why),
-            News::Explained(..) | News::Paused(_) => {}
+            // The next read of the cluster will say so, too.
+            News::Paused(Pause { motion, pools }, Ok(_)) => {
+                let known = self.fleet.iter_mut().flat_map(|fleet| &mut fleet.node_pools);
+                for pool in known.filter(|pool| pools.contains(&pool.name)) {
+                    pool.paused = motion == Motion::Still;
+                }
+            }
+            News::Explained(..) | News::Paused(_, Err(_)) => {}
         }
     }
 }

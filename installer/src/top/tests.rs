@@ -21,6 +21,7 @@ use super::pane::Pane;
 use super::text::width;
 use super::view::{Popup, View};
 use super::*;
+use crate::uninstall::Motion;
 
 const NOW: &str = "2026-01-01T12:00:00Z";
 
@@ -509,7 +510,8 @@ fn names_never_move_the_cursor() {
                 }
             }
             shown.popup = None;
-            shown.learn(&News::Paused(Err(hostile.to_owned())));
+            let pause = Pause { motion: Motion::Still, pools: vec![hostile.to_owned()] };
+            shown.learn(&News::Paused(pause, Err(hostile.to_owned())));
             check(&state, &shown);
         }
     }
@@ -586,20 +588,21 @@ fn an_answer_to_another_question_is_not_shown() {
 
 #[test]
 fn node_pools_are_paused_only_after_a_yes() {
-    use crate::uninstall::Motion::{Free, Still};
-    let state = state();
-    let asked = |keys: &str| {
-        let (view, actions) = type_keys(&state, view((80, 24)), &chars(keys));
+    use Motion::{Free, Still};
+    let mut state = state();
+    let asked_in = |state: &State, keys: &str| {
+        let (view, actions) = type_keys(state, view((80, 24)), &chars(keys));
         assert_eq!(actions, []);
         let Some(Popup::Confirm(pause)) = view.popup.clone() else { panic!("{:?}", view.popup) };
         for no in [Key::Char('n'), Key::Esc, Key::Char('\n'), Key::Char('Y'), Key::Char('q')] {
-            let (view, actions) = type_keys(&state, view.clone(), &[no]);
+            let (view, actions) = type_keys(state, view.clone(), &[no]);
             assert_eq!((view.popup, actions.len()), (None, 0));
         }
-        let (_, actions) = type_keys(&state, view, &chars("y"));
+        let (_, actions) = type_keys(state, view, &chars("y"));
         assert_eq!(actions, [Action::Pause(pause.clone())]);
         (pause.motion, pause.pools.join(" "))
     };
+    let asked = |keys| asked_in(&state, keys);
     let default = || "default".to_owned();
     // Of the selected NodePool, of that of the selected node, or all that are not paused yet.
     assert_eq!(asked("1jf"), (Still, default()));
@@ -610,13 +613,22 @@ fn node_pools_are_paused_only_after_a_yes() {
     assert_eq!(asked("5f"), (Still, all));
     let (mut view, _) = type_keys(&state, view((80, 24)), &chars("1jfy"));
     assert!(screen(&state, &view).contains(" writing…"));
-    view.learn(&News::Paused(Ok("paused: default".to_owned())));
+    let pause = || Pause { motion: Still, pools: vec![default()] };
+    view.learn(&News::Paused(pause(), Ok("paused: default".to_owned())));
     assert!(screen(&state, &view).contains(" paused: default"));
-    view.learn(&News::Paused(Err("patch nodepools default: forbidden".to_owned())));
+    let refused = || News::Paused(pause(), Err("patch nodepools default: forbidden".to_owned()));
+    view.learn(&refused());
     assert!(screen(&state, &view).contains(" ! patch nodepools default: forbidden"));
     // The next key is read again.
     let (view, _) = type_keys(&state, view, &chars("j"));
     assert!(screen(&state, &view).contains("help"));
+    // The same key takes it back, also before the cluster is read again.
+    state.learn(refused());
+    assert_eq!(asked_in(&state, "1jf"), (Still, default()));
+    state.learn(News::Paused(pause(), Ok("paused: default".to_owned())));
+    assert_eq!(asked_in(&state, "1jf"), (Free, default()));
+    state.learn(News::Paused(Pause { motion: Free, ..pause() }, Ok("resumed: default".to_owned())));
+    assert_eq!(asked_in(&state, "1jf"), (Still, default()));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use tenon_simulate::{Kind, Subject};
 
 use super::item::{Item, items};
 use super::pane::{Pane, Sort};
-use super::state::{News, State};
+use super::state::{News, Pause, State};
 use super::text::wrapped;
 use crate::ledger::words;
 use crate::uninstall::Motion;
@@ -30,15 +30,6 @@ pub(super) enum Popup {
     Decision(u64),
     /// Whether these NodePools are to be paused or resumed.
     Confirm(Pause),
-}
-
-/// NodePools to pause or to resume.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Pause {
-    /// What they are to do.
-    pub(crate) motion: Motion,
-    /// Their names.
-    pub(crate) pools: Vec<String>,
 }
 
 /// See the module.
@@ -113,7 +104,7 @@ impl View {
                     self.scroll = 0;
                 }
             }
-            News::Paused(result) => self.said = Some(result.clone()),
+            News::Paused(_, result) => self.said = Some(result.clone()),
             _ => {}
         }
     }
