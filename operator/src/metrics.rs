@@ -31,7 +31,7 @@ use tokio::time::Instant;
 
 pub use self::core::Core;
 use self::exposition::{Exposed, Exposition, Gone, Type};
-use self::family::{AnyFamily, Counter, Family, Gauge, Histogram, Key, Live, Value};
+use self::family::{Amount, AnyFamily, Counter, Family, Gauge, Histogram, Key, Live, Value};
 use self::pods::Tracker;
 use self::queues::QueueMetrics;
 use self::transitions::Transitions;
@@ -64,6 +64,24 @@ impl<const N: usize> Counters<N> {
     /// The value of the counter with these labels; 0 before the first event.
     pub fn get(&self, values: [&str; N]) -> u64 {
         self.0.get(&values.map(str::to_owned), |counter| counter.0).unwrap_or(0)
+    }
+}
+
+/// A counter of amounts per combination of label values. Clones share their values.
+#[derive(Clone, Debug)]
+pub struct Amounts<const N: usize>(Arc<Family<[String; N], Amount>>);
+
+impl<const N: usize> Amounts<N> {
+    /// Adds an amount that is not negative, in the unit that the metric's name says; `values` in
+    /// the order of the label names.
+    pub(crate) fn add(&self, values: [&str; N], amount: f64) {
+        self.0.update(values.map(str::to_owned), |sum| sum.0 += amount);
+    }
+
+    /// The sum with these labels, if anything was added.
+    #[cfg(test)]
+    pub(crate) fn get(&self, values: [&str; N]) -> Option<f64> {
+        self.0.get(&values.map(str::to_owned), |sum| sum.0)
     }
 }
 
@@ -164,6 +182,16 @@ impl Registry {
         labels: [&'static str; N],
     ) -> Counters<N> {
         Counters(self.family(name, help, &labels, |_| Counter::default(), &[]))
+    }
+
+    /// A family of counters of amounts, whose names end in `_total`.
+    pub(crate) fn amounts<const N: usize>(
+        &self,
+        name: &str,
+        help: &'static str,
+        labels: [&'static str; N],
+    ) -> Amounts<N> {
+        Amounts(self.family(name, help, &labels, |_| Amount::default(), &[]))
     }
 
     /// A family of gauges.

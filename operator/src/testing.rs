@@ -7,11 +7,15 @@ pub(crate) mod bench;
 pub(crate) mod idle;
 pub(crate) mod joined;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use clap::Parser as _;
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use tenon_planner::plan::{Launch, LaunchReason};
+use tenon_planner::resources::{MicroUsd, Resources};
+use tenon_planner::snapshot::NodeClassRef;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tracing::Dispatch;
@@ -150,4 +154,29 @@ pub(crate) fn operator_on<P: CloudProvider>(
         settling: crate::settling::Settling::default(),
     };
     (Arc::new(operator), publisher)
+}
+
+/// A launch of the NodePool `default`, without pods and instance types, at this price in millionths
+/// of a dollar.
+pub(crate) fn launch(price: i64) -> Launch {
+    Launch {
+        node_pool: "default".to_owned(),
+        node_pool_uid: String::new(),
+        labels: BTreeMap::new().into(),
+        annotations: BTreeMap::new().into(),
+        requirements: vec![].into(),
+        instance_types: vec![].into(),
+        capacity_types: vec![],
+        requests: Resources::default(),
+        taints: vec![].into(),
+        startup_taints: vec![].into(),
+        node_class: NodeClassRef::default(),
+        expire_after: None,
+        termination_grace_period: None,
+        pods: vec![],
+        buffer_pods: vec![],
+        devices: vec![],
+        price: MicroUsd(price),
+        reason: LaunchReason::Provisioned,
+    }
 }

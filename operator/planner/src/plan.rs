@@ -198,6 +198,13 @@ impl Command {
     pub fn is_reboot(&self) -> bool {
         self.repair.as_ref().is_some_and(|repair| repair.action == RepairAction::RebootNode)
     }
+
+    /// What is launched in place of the candidates: before they go, or after they are gone
+    /// ([`Self::terminate_first`]).
+    pub fn launches(&self) -> impl Iterator<Item = &Launch> {
+        let later = self.terminate_first.as_ref().and_then(|first| first.launch.as_ref());
+        self.replacements.iter().chain(later)
+    }
 }
 
 /// Why a node is terminated before its replacement is launched (feature gates TerminateFirstDrift

@@ -233,11 +233,7 @@ fn rejected_alternatives(command: &Command, n_nodes: usize) -> Vec<String> {
 fn price(command: &Command) -> Option<Price> {
     let before: i64 =
         command.candidates.iter().map(|it| it.price.map(|price| price.0)).sum::<Option<i64>>()?;
-    let launched = command
-        .replacements
-        .iter()
-        .chain(command.terminate_first.as_ref().and_then(|first| first.launch.as_ref()));
-    let after: i64 = launched.map(|launch| launch.price.0).sum();
+    let after: i64 = command.launches().map(|launch| launch.price.0).sum();
     Some(Price { before: MicroUsd(before).as_usd(), after: MicroUsd(after).as_usd() })
 }
 

@@ -1,10 +1,9 @@
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use tenon_planner::plan::{LaunchReason, Method, Nomination, PodRef, Repair, Score};
-use tenon_planner::resources::{MicroUsd, Resources};
-use tenon_planner::snapshot::{DisruptionReason, NodeClassRef, RepairAction};
+use tenon_planner::plan::{Method, Nomination, PodRef, Repair, Score};
+use tenon_planner::resources::MicroUsd;
+use tenon_planner::snapshot::{DisruptionReason, RepairAction};
 use tenon_state::decision::{Action, Decision, Kind, Price};
 
 use super::*;
@@ -14,26 +13,9 @@ fn pod(name: &str) -> PodRef {
 }
 
 fn planned(pods: usize, types: &[&str]) -> Launch {
-    Launch {
-        node_pool: "default".to_owned(),
-        node_pool_uid: String::new(),
-        labels: BTreeMap::new().into(),
-        annotations: BTreeMap::new().into(),
-        requirements: vec![].into(),
-        instance_types: types.iter().map(|&it| it.to_owned()).collect::<Vec<_>>().into(),
-        capacity_types: vec![],
-        requests: Resources::default(),
-        taints: vec![].into(),
-        startup_taints: vec![].into(),
-        node_class: NodeClassRef::default(),
-        expire_after: None,
-        termination_grace_period: None,
-        pods: (0..pods).map(|n| pod(&format!("web-{n}"))).collect(),
-        buffer_pods: vec![],
-        devices: vec![],
-        price: MicroUsd(99_200),
-        reason: LaunchReason::Provisioned,
-    }
+    let types = types.iter().map(|&it| it.to_owned()).collect::<Vec<_>>();
+    let pods = (0..pods).map(|n| pod(&format!("web-{n}"))).collect();
+    Launch { instance_types: types.into(), pods, ..crate::testing::launch(99_200) }
 }
 
 fn candidate(name: &str, pods: usize) -> Candidate {

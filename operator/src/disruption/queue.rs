@@ -32,7 +32,7 @@ pub(super) use self::marks::clear;
 use self::marks::mark;
 use self::running::Running;
 pub(super) use self::started::tell_repair;
-use self::started::{count_decision, decision, tell_failed, tell_started};
+use self::started::{count_decision, count_prices, decision, tell_failed, tell_started};
 use super::moves::consolidation_type;
 use crate::actuate::{self, LaunchError, lower};
 use crate::cloud_provider::CloudProvider;
@@ -282,6 +282,7 @@ impl Commands {
             .filter_map(|(candidate, result)| Some((candidate, result.err()?)))
             .collect();
         if failed.is_empty() {
+            count_prices(operator, &started.command);
             return Ok(());
         }
         let now = operator.now();

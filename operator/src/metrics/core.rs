@@ -181,6 +181,14 @@ families! {
             "karpenter_voluntary_disruption_terminate_first_decisions_total",
             ["nodepool", "reason", "terminate_first_reason"],
         ),
+        /// Price per hour in dollars of the nodes that disruption commands removed
+        pub disruption_removed: amounts(
+            "tenon_disruption_removed_dollars_per_hour_total", ["nodepool", "reason"],
+        ),
+        /// Price per hour in dollars of the nodes that were launched in place of those
+        pub disruption_added: amounts(
+            "tenon_disruption_added_dollars_per_hour_total", ["nodepool", "reason"],
+        ),
         /// Number of disruption passes that were cut short
         pub consolidation_timeouts: counters(
             "karpenter_voluntary_disruption_consolidation_timeouts_total", ["consolidation_type"],

@@ -20,8 +20,8 @@ pub struct Declared {
 /// pub drained: counters("karpenter_nodes_drained_total", ["nodepool"]),
 /// ```
 ///
-/// with `counters`, `gauges`, `summaries`, or `histograms`, which have a third argument, the
-/// buckets. Its type is [`Counters`](super::Counters) and so on, for that many labels, and values
+/// with `counters`, `amounts`, `gauges`, `summaries`, or `histograms`, which have a third argument,
+/// the buckets. Its type is [`Counters`](super::Counters) and so on, for that many labels, and values
 /// of labels are given in the order of their names. `new` registers the families.
 macro_rules! families {
     (
@@ -62,6 +62,9 @@ macro_rules! families {
     };
     (@type counters $($label:literal)*) => {
         $crate::metrics::Counters<{ <[&str]>::len(&[$($label),*]) }>
+    };
+    (@type amounts $($label:literal)*) => {
+        $crate::metrics::Amounts<{ <[&str]>::len(&[$($label),*]) }>
     };
     (@type gauges $($label:literal)*) => {
         $crate::metrics::Gauges<{ <[&str]>::len(&[$($label),*]) }>

@@ -207,6 +207,19 @@ impl Value for Counter {
     }
 }
 
+/// Adds up amounts.
+#[derive(Debug, Default)]
+pub(super) struct Amount(pub f64);
+
+impl Value for Amount {
+    const TYPE: Type = Type::Counter;
+    const SERIES: usize = 50_000;
+
+    fn expose(&self, name: &str, labels: &mut LabelText, out: &mut Exposition<'_>) {
+        out.sample(name, "_total", labels, Number::Real(self.0));
+    }
+}
+
 /// Is set.
 #[derive(Debug, Default)]
 pub(super) struct Gauge(pub f64);

@@ -82,6 +82,30 @@ pub(super) fn count_decision<P: CloudProvider>(operator: &Operator<P>, command: 
     }
 }
 
+/// Counts what a command that was carried out removed and launched, at the prices that it was
+/// planned with. Of candidates without a known price it can't be told what they were worth: then
+/// neither is counted.
+pub(super) fn count_prices<P: CloudProvider>(operator: &Operator<P>, command: &Command) {
+    let metrics = &operator.context.metrics;
+    let reason = lower(command.reason);
+    let removed: Option<Vec<(&str, f64)>> = command
+        .candidates
+        .iter()
+        .map(|it| Some((it.node_pool.as_str(), it.price?.as_usd())))
+        .collect();
+    let Some(removed) = removed else { return };
+    // Both series of a NodePool exist from the first command on, so that their difference does.
+    for (pool, price) in removed {
+        metrics.disruption_removed.add([pool, reason], price);
+        metrics.disruption_added.add([pool, reason], 0.0);
+    }
+    for launch in command.launches() {
+        let pool = launch.node_pool.as_str();
+        metrics.disruption_added.add([pool, reason], launch.price.as_usd());
+        metrics.disruption_removed.add([pool, reason], 0.0);
+    }
+}
+
 pub(super) fn decision(command: &Command) -> &'static str {
     if command.terminate_first.is_some() {
         "terminate-first"

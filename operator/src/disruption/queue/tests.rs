@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use tenon_crds::conditions::nodeclaim::DISRUPTION_REASON;
 use tenon_crds::labels;
 use tenon_crds::labels::LabelRules;
-use tenon_planner::plan::{Method, Repair};
+use tenon_planner::plan::{Launch, Method, Repair, Shortage, TerminateFirst};
+use tenon_planner::resources::MicroUsd;
 use tenon_planner::snapshot::{DisruptionReason, RepairAction};
 use tokio_util::sync::CancellationToken;
 
@@ -13,7 +14,7 @@ use super::*;
 use crate::kwok::Kwok;
 use crate::state::change::Object;
 use crate::state::cluster::Cluster;
-use crate::testing::{ApiServer, KINDS, operator, refused};
+use crate::testing::{ApiServer, KINDS, launch, operator, refused};
 
 #[test]
 fn a_node_that_is_to_be_rebooted_is_not_deleted_instead() {
@@ -191,6 +192,37 @@ async fn a_node_is_fenced_off_and_then_deleted() {
     carried_out(&commands, &operator).await;
     assert!(server.at(CLAIM).unwrap()["metadata"]["deletionTimestamp"].is_string());
     assert!(!commands.start(&operator, deletion()).await, "it is going already");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_command_was_worth_is_counted_once_it_is_carried_out() {
+    let priced = |price: Option<i64>| {
+        let launch = Launch { node_pool: "spare".to_owned(), ..launch(150_000) };
+        let price = price.map(MicroUsd);
+        let candidates = vec![Candidate { price, ..candidate("n", "a") }];
+        let first = TerminateFirst { reason: Shortage::StaticAtLimit, launch: Some(launch) };
+        let terminate_first = Some(first);
+        let command = Command::new(DisruptionReason::Drifted, Method::Drift, candidates);
+        Command { terminate_first, ..command }
+    };
+    for (price, refused, counted) in
+        [(Some(400_000), false, true), (Some(400_000), true, false), (None, false, false)]
+    {
+        let (_server, operator) = world(move || refused.then_some(403));
+        let commands = Commands::new();
+        let metrics = &operator.context.metrics;
+        assert!(commands.start(&operator, priced(price)).await);
+        assert_eq!(metrics.disruption_removed.get(["default", "drifted"]), None, "not yet");
+        carried_out(&commands, &operator).await;
+        let of = |pool| {
+            let removed = metrics.disruption_removed.get([pool, "drifted"]);
+            (removed, metrics.disruption_added.get([pool, "drifted"]))
+        };
+        let expected =
+            |removed, added| if counted { (Some(removed), Some(added)) } else { (None, None) };
+        assert_eq!(of("default"), expected(0.4, 0.0));
+        assert_eq!(of("spare"), expected(0.0, 0.15));
+    }
 }
 
 #[tokio::test(start_paused = true)]
