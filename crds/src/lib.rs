@@ -31,6 +31,7 @@ mod taint;
 mod text_enum;
 pub mod timestamp;
 pub mod validation;
+pub mod versions;
 
 pub use budget::{Budget, BudgetLimit, DisruptionReason};
 pub use capacitybuffer::{CapacityBuffer, CapacityBufferSpec, CapacityBufferStatus};

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use tenon_crds::versions::{SUPPORTED_MINORS, minor};
 use tenon_installer_core::words::count;
 
 use super::observed::{NodeView, Observed};
@@ -25,7 +26,7 @@ pub(super) const CHECKS: &[Check] = &[
         title: "the operator supports this version of Kubernetes",
         cause: "Outside the supported range, APIs that the operator needs are missing or behave \
              differently.",
-        fix: "aws eks update-cluster-version --region <region> --name <cluster> --kubernetes-version 1.33",
+        fix: "aws eks update-cluster-version --region <region> --name <cluster> --kubernetes-version 1.36",
         run: version,
     },
     Check {
@@ -176,23 +177,13 @@ fn active(seen: &Observed) -> Outcome {
     })
 }
 
-/// Versions of Kubernetes (1.x) that this operator is made for: those that upstream's release of
-/// the same API lists.
-const KUBERNETES: std::ops::RangeInclusive<u32> = 29..=37;
-
-fn minor(version: &str) -> Option<u32> {
-    let minor = version.strip_prefix("1.")?;
-    let digits = minor.find(|c: char| !c.is_ascii_digit()).unwrap_or(minor.len());
-    minor[..digits].parse().ok()
-}
-
 fn version(seen: &Observed) -> Outcome {
     known(&seen.kubernetes.version, |version| match minor(version) {
-        Some(minor) if KUBERNETES.contains(&minor) => Outcome::Pass(version.clone()),
+        Some(minor) if SUPPORTED_MINORS.contains(&minor) => Outcome::Pass(version.clone()),
         _ => Outcome::Fail(format!(
             "it is {version}, and 1.{} to 1.{} are supported",
-            KUBERNETES.start(),
-            KUBERNETES.end()
+            SUPPORTED_MINORS.start(),
+            SUPPORTED_MINORS.end()
         )),
     })
 }

@@ -8,13 +8,11 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use k8s_openapi::api::core::v1::Service;
 use kube::Api;
 use parking_lot::RwLock;
+use tenon_crds::versions::{SUPPORTED_MINORS, minor};
 
 use super::error::{Error, Result};
 use super::options::AwsSettings;
 use super::user_data::ClusterFacts;
-
-/// Versions of Kubernetes that the provider was tested with.
-const SUPPORTED_MINORS: std::ops::RangeInclusive<u32> = 26..=36;
 
 /// Where a pod finds the CA of its API server.
 const IN_CLUSTER_CA: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
@@ -149,9 +147,8 @@ impl Cluster {
         let changed = self.version.read().as_deref() != Some(found.as_str());
         if changed {
             tracing::info!(version = found, "discovered the cluster's version");
-            let minor = found.split('.').nth(1).and_then(|minor| minor.parse::<u32>().ok());
-            if !minor.is_some_and(|minor| SUPPORTED_MINORS.contains(&minor)) {
-                tracing::error!(version = found, "this version of Kubernetes was not tested");
+            if !minor(&found).is_some_and(|minor| SUPPORTED_MINORS.contains(&minor)) {
+                tracing::error!(version = found, "this version of Kubernetes is not supported");
             }
             *self.version.write() = Some(found);
         }

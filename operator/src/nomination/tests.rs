@@ -205,6 +205,13 @@ mod decisions {
     }
 }
 
+#[test]
+fn the_manual_says_from_which_version_on_pods_are_nominated() {
+    let manual = include_str!("../../../docs/src/reference/compatibility.md");
+    let row = format!("(`status.nominatedNodeName`) | 1.{SINCE_MINOR} |");
+    assert!(manual.contains(&row), "{row}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_node_opens_when_its_pods_have_been_seen_nominated_and_with_those_that_are_ready_then() {
     let taints = json!([{"key": "tenon.sh/not-nominated", "effect": "NoSchedule"}]);

@@ -314,6 +314,6 @@ pub(super) async fn of_another_api_server(bed: &Bed, verdicts: &mut Verdicts<'_>
     assert_eq!(finished.code, 3, "{}", finished.stderr);
     verdicts.fails(
         &report,
-        &[("AC-03", &format!("it points to {url}")), ("CL-02", "it is 1.21+, and 1.29 to")],
+        &[("AC-03", &format!("it points to {url}")), ("CL-02", "it is 1.21+, and 1.26 to")],
     );
 }
