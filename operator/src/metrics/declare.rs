@@ -21,8 +21,8 @@ pub struct Declared {
 /// ```
 ///
 /// with `counters`, `amounts`, `gauges`, `summaries`, or `histograms`, which have a third argument,
-/// the buckets. Its type is [`Counters`](super::Counters) and so on, for that many labels, and values
-/// of labels are given in the order of their names. `new` registers the families.
+/// the buckets. Its type is [`Counters`](super::Counters) and so on, for that many labels, and
+/// values of labels are given in the order of their names. `new` registers the families.
 macro_rules! families {
     (
         $(#[$meta:meta])*

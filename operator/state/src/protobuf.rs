@@ -1,9 +1,9 @@
 //! Lists in Kubernetes' Protobuf encoding. The API server writes it several times as fast as JSON,
 //! and it is a third of the size: for 10,000 pods 0.24 s instead of 1.1 s.
 //!
-//! Only the fields that the wire types have are decoded (`messages.rs`); numbers and types are those
-//! of the `generated.proto` files of `k8s.io/api` and `k8s.io/apimachinery`. Objects of custom
-//! resources have no such encoding.
+//! Only the fields that the wire types have are decoded (`messages.rs`); numbers and types are
+//! those of the `generated.proto` files of `k8s.io/api` and `k8s.io/apimachinery`. Objects of
+//! custom resources have no such encoding.
 
 mod convert;
 mod messages;

@@ -100,6 +100,7 @@ mod tests {
         ports.next = 0;
         let _listener =
             TcpListener::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, first)).expect("bind");
-        assert!(ports.take().expect("port") > first);
+        // Not the next one: lower ones may have been in use a moment ago.
+        assert_ne!(ports.take().expect("port"), first);
     }
 }

@@ -155,8 +155,8 @@ impl<'s> Followed<'s> {
     }
 }
 
-/// In which domain of a topology key each machine is; a machine is a host of its own also before its
-/// Node says so.
+/// In which domain of a topology key each machine is; a machine is a host of its own also before
+/// its Node says so.
 fn domains(nodes: &[Node], key: &str) -> Vec<Option<usize>> {
     if key == label::HOSTNAME {
         return (0..nodes.len()).map(Some).collect();

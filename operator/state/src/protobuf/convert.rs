@@ -1,5 +1,5 @@
-//! From messages to wire types. What Kubernetes' JSON leaves out because it is empty is absent here,
-//! too, so that both encodings of an object give the same value.
+//! From messages to wire types. What Kubernetes' JSON leaves out because it is empty is absent
+//! here, too, so that both encodings of an object give the same value.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

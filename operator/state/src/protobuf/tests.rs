@@ -1,5 +1,5 @@
-//! What is not as it should be. That both encodings of an object give the same value, the API server
-//! itself says (`tests/tests/beds/encodings.rs`).
+//! What is not as it should be. That both encodings of an object give the same value, the API
+//! server itself says (`tests/tests/beds/encodings.rs`).
 
 use std::collections::BTreeMap;
 
