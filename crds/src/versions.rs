@@ -29,5 +29,8 @@ mod tests {
         let (oldest, newest) = (SUPPORTED_MINORS.start(), SUPPORTED_MINORS.end());
         let row = format!("| {} | 1.{oldest} to 1.{newest} |", env!("CARGO_PKG_VERSION"));
         assert!(manual.contains(&row), "{row}");
+        let advice = include_str!("../../docs/src/reference/troubleshooting.md");
+        let newest = format!("--kubernetes-version 1.{newest}\n");
+        assert!(advice.contains(&newest), "CL-02 advises another version than {newest}");
     }
 }

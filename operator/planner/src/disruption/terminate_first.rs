@@ -159,8 +159,7 @@ impl Pass<'_, '_> {
                 going.iter().flat_map(|&node| problem.tables.pods_on[node].iter().copied());
             pods.find(|&pod| snapshot.pods[pod].uid == wanted.uid)
         };
-        let first = command.terminate_first.as_ref().and_then(|first| first.launch.as_ref());
-        for launch in command.replacements.iter().chain(first) {
+        for launch in command.launches() {
             let pods: Vec<usize> = launch.pods.iter().filter_map(pod).collect();
             totals.come(snapshot, launch, &pods);
         }

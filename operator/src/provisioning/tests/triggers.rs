@@ -5,6 +5,7 @@ use tenon_crds::NodeClaim;
 use tokio::time::{Instant, timeout};
 
 use super::super::*;
+use crate::state::change::{Change, ObjectKey, Watched as _};
 use crate::testing::bench::{Bench, node, nodeclaim};
 use crate::write::Precondition;
 
@@ -53,4 +54,38 @@ async fn a_node_that_is_fenced_off_or_deleted_is_planned_for() {
     deleted["metadata"]["deletionTimestamp"] = json!("2026-11-20T00:00:00Z");
     bench.seen::<wire::Node>(deleted).await;
     batcher.wait(|| false).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_with_affinity_that_is_bound_elsewhere_than_planned_is_news() {
+    for (near, on, is_news) in [(true, "b", true), (true, "a", false), (false, "b", false)] {
+        let bench = Bench::new().await;
+        for name in ["a", "b"] {
+            bench.seen::<NodeClaim>(nodeclaim(name)).await;
+            bench.seen::<wire::Node>(node(name)).await;
+        }
+        let term = json!({"topologyKey": "topology.kubernetes.io/zone", "labelSelector": {}});
+        let near = if near { vec![term] } else { vec![] };
+        let required = "requiredDuringSchedulingIgnoredDuringExecution";
+        let pod = |version: u64, node: Option<&str>| {
+            json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {"name": "x", "namespace": "default", "uid": "x",
+                    "resourceVersion": version.to_string()},
+                "spec": {"nodeName": node, "containers": [],
+                    "affinity": {"podAffinity": {required: near.clone()}}},
+            })
+        };
+        let see = async |pod: serde_json::Value| {
+            let pod: wire::Pod = serde_json::from_value(pod).unwrap();
+            bench.state.apply(Change::Applied(pod.into_object())).await;
+        };
+        see(pod(1, None)).await;
+        let key = ObjectKey::new("default", "x");
+        bench.state.apply(Change::Planned([(key, "a".to_owned())].into(), Timestamp::MIN)).await;
+        let batcher = listening(&bench);
+        see(pod(2, Some(on))).await;
+        let planned = timeout(LONG, batcher.wait(|| false)).await.is_ok();
+        assert_eq!(planned, is_news, "{near:?}, bound to {on}");
+    }
 }
