@@ -99,8 +99,8 @@ fn listen(state: &State, batcher: &Batcher) {
     let cluster = state.clone();
     state.subscribe(move |touched| match touched {
         Touched::Pod(key, event) if event.provisionable => trigger.trigger(&key.to_string()),
-        // It went elsewhere than planned, and has affinity: pods that were to be near it may have to
-        // be planned for again. Those near a pod that has none are looked at with all that wait.
+        // It went elsewhere than planned, and has affinity: pods that were to be near it may have
+        // to be planned for again. Those near a pod that has none are looked at with all that wait.
         Touched::Pod(key, PodEvent { as_planned: Some(false), .. }) => {
             let state = cluster.read();
             let has_affinity = |pod: &Pod| pod.shape.required_pod_affinity().next().is_some();
