@@ -23,6 +23,7 @@ use crate::progress::Progress;
 
 pub mod amis;
 pub mod authorization;
+mod auto_scaling;
 pub mod aws_state;
 pub mod calls;
 pub mod catalog;
@@ -197,6 +198,7 @@ impl Gateway {
             Arc::new(ec2::Ec2) as Arc<dyn AnyService>,
             Arc::new(iam::Iam),
             Arc::new(sqs::Sqs),
+            Arc::new(auto_scaling::AutoScaling),
             Arc::new(events::EventBridge),
         ]);
         let server = Arc::new(Server {

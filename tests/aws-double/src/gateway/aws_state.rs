@@ -75,6 +75,8 @@ pub struct AwsState {
     pub(super) image_tags: Mutex<BTreeMap<String, BTreeMap<String, String>>>,
     /// Customer managed keys of queues, by the queue's name.
     pub(super) queue_keys: Mutex<BTreeMap<String, String>>,
+    /// What lifecycle hooks announce to, by the names of group and hook; empty is EventBridge.
+    pub(super) hook_targets: Mutex<BTreeMap<(String, String), String>>,
     amis: Vec<Ami>,
     catalog: Arc<Catalog>,
     prices: Prices,
@@ -106,6 +108,7 @@ impl AwsState {
             fleets: Mutex::default(),
             image_tags: Mutex::default(),
             queue_keys: Mutex::default(),
+            hook_targets: Mutex::default(),
             amis: amis(),
             catalog: Arc::default(),
             prices: Prices::default(),

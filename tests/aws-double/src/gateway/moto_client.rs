@@ -207,6 +207,7 @@ pub fn version(service: &str) -> &'static str {
         "iam" => "2010-05-08",
         "sts" => "2011-06-15",
         "sqs" => "2012-11-05",
+        "autoscaling" => "2011-01-01",
         _ => "2016-11-15",
     }
 }

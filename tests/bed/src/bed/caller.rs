@@ -58,7 +58,7 @@ impl Caller {
         }
     }
 
-    /// A call of EC2, IAM, SQS or STS: their query protocol.
+    /// A call of EC2, Auto Scaling, IAM, SQS or STS: their query protocol.
     ///
     /// # Errors
     /// When the call is refused.
