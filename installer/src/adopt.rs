@@ -8,7 +8,6 @@ mod carried;
 pub(crate) mod fit;
 mod host_ports;
 pub(crate) mod karpenter;
-pub(crate) mod options;
 mod pods;
 mod ports;
 pub(crate) mod settings;

@@ -21,6 +21,7 @@ mod dashboard;
 pub mod errors;
 mod exit_codes;
 pub mod ledger;
+mod options;
 mod prices;
 pub mod printer;
 mod prompt;

@@ -1,5 +1,5 @@
-//! What Karpenter's container is told: its environment, what ConfigMaps and Secrets add to it, and
-//! its flags, which win over variables.
+//! What the container of another controller is told: its environment, what ConfigMaps and Secrets
+//! add to it, and its flags, which win over variables.
 //!
 //! The value of a Secret decides like any other, but it is neither shown nor recorded.
 
@@ -14,8 +14,9 @@ use tenon_installer_core::failure::Failure;
 use tenon_installer_core::kubernetes::client::Cluster;
 use tenon_installer_core::kubernetes::object::Object;
 
-/// Flags of Karpenter's that stand alone, by the variables that say the same.
-const SWITCHES: [&str; 11] = [
+/// Flags that stand alone, by the variables that say the same: Karpenter's, then those of Node
+/// Termination Handler.
+const SWITCHES: [&str; 23] = [
     "ENABLE_PROFILING",
     "DISABLE_CONTROLLER_WARMUP",
     "DISABLE_LEADER_ELECTION",
@@ -27,6 +28,18 @@ const SWITCHES: [&str; 11] = [
     "ENABLE_ZONAL_SHIFT",
     "DISABLE_DRY_RUN",
     "DISABLE_WEBHOOK",
+    "DRY_RUN",
+    "IGNORE_DAEMON_SETS",
+    "DELETE_LOCAL_DATA",
+    "ENABLE_SCHEDULED_EVENT_DRAINING",
+    "ENABLE_SPOT_INTERRUPTION_DRAINING",
+    "ENABLE_ASG_LIFECYCLE_DRAINING",
+    "ENABLE_SQS_TERMINATION_DRAINING",
+    "ENABLE_REBALANCE_MONITORING",
+    "ENABLE_REBALANCE_DRAINING",
+    "CHECK_TAG_BEFORE_DRAINING",
+    "CHECK_ASG_TAG_BEFORE_DRAINING",
+    "CORDON_ONLY",
 ];
 
 /// What variables are taken from, beside the Deployment itself.
@@ -173,7 +186,7 @@ fn list<'a>(container: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> 
     container[key].as_array().into_iter().flatten()
 }
 
-/// Everything that Karpenter is told, by the names of variables.
+/// Everything that a container is told, by the names of variables.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Options {
     given: BTreeMap<String, Given>,

@@ -9,8 +9,8 @@ use tenon_installer_core::observe::actual::Actual;
 use tenon_installer_core::ownership::INSTALL_ID;
 use tenon_installer_core::words::some;
 
-use super::options::{Given, Origin};
 use super::{Karpenter, ports};
+use crate::options::{Given, Origin};
 
 /// Why they can't before a hand-over, each with what to do; nothing where it is done already.
 pub(crate) fn against_adoption(found: &Karpenter, desired: &Desired) -> Vec<String> {

@@ -6,7 +6,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::Value;
 use tenon_iam_policies::Document;
 use tenon_iam_policies::identity::ServiceAccount;
-use tenon_installer_core::aws::{Aws, Calling};
+use tenon_installer_core::aws::Aws;
 use tenon_installer_core::failure::Failure;
 use tenon_installer_core::kubernetes::client::{Cluster, KubeError};
 use tenon_installer_core::kubernetes::lease::{self, Place};
@@ -18,7 +18,7 @@ use tenon_installer_core::observe::{eks, granted, iam, messaging};
 use tenon_installer_core::ownership::{ADOPTED_BY, INSTALL_ID, REPLICAS};
 
 use super::host_ports;
-use super::options::{Options, Sources};
+use crate::options::{Options, Sources};
 
 /// Which tool made Karpenter's roles and queue. Only a name for people: what is adopted does not
 /// depend on it.
@@ -273,7 +273,7 @@ pub(crate) async fn read(
             return Ok(Err(vec![format!("Karpenter's queue {name} does not exist")]));
         };
         let arn = state.attributes.get("QueueArn").cloned().unwrap_or_default();
-        rules = messaging::rules(aws, &rules_of(aws, &arn).await?).await?;
+        rules = messaging::rules(aws, &messaging::rules_to(aws, &arn).await?).await?;
         queue = Some((name, state));
     }
     let mut host_ports = BTreeSet::new();
@@ -321,26 +321,6 @@ async fn node_roles(aws: &Aws, kube: &Cluster) -> Result<Vec<String>, Failure> {
         }
     }
     Ok(roles.into_iter().collect())
-}
-
-async fn rules_of(aws: &Aws, target: &str) -> Result<Vec<String>, Failure> {
-    let mut names = Vec::new();
-    let mut token = None;
-    loop {
-        let call = aws
-            .events
-            .list_rule_names_by_target()
-            .target_arn(target)
-            .set_next_token(token)
-            .send()
-            .await;
-        let page = call.calling("events:ListRuleNamesByTarget", target)?;
-        names.extend(page.rule_names.unwrap_or_default());
-        token = page.next_token;
-        if token.is_none() {
-            return Ok(names);
-        }
-    }
 }
 
 #[cfg(test)]

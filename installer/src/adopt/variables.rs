@@ -8,7 +8,7 @@ use tenon_installer_core::settings::values::{FeatureGates, OperatorSettings};
 
 use super::Karpenter;
 use super::carried::{Carried, put};
-use super::options::Given;
+use crate::options::Given;
 
 /// What an option's value has to be. Karpenter takes its default for a variable that it can't read;
 /// Tenon's operator would not start.

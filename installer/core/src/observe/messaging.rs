@@ -54,6 +54,27 @@ pub async fn queue(aws: &Aws, name: &str) -> Result<Option<QueueState>, AwsError
     }))
 }
 
+/// Names of the rules of the default bus that send to a target, by its ARN.
+pub async fn rules_to(aws: &Aws, target: &str) -> Result<Vec<String>, AwsError> {
+    let mut names = Vec::new();
+    let mut token = None;
+    loop {
+        let call = aws
+            .events
+            .list_rule_names_by_target()
+            .target_arn(target)
+            .set_next_token(token)
+            .send()
+            .await;
+        let page = call.calling("events:ListRuleNamesByTarget", target)?;
+        names.extend(page.rule_names.unwrap_or_default());
+        token = page.next_token;
+        if token.is_none() {
+            return Ok(names);
+        }
+    }
+}
+
 /// Reads rules by name.
 pub async fn rules(aws: &Aws, names: &[String]) -> Result<BTreeMap<String, RuleState>, AwsError> {
     let states = futures::future::try_join_all(names.iter().map(|name| rule(aws, name))).await?;

@@ -7,7 +7,7 @@ use tenon_installer_core::settings::values::Values;
 
 use super::*;
 use crate::adopt::fit;
-use crate::adopt::options::{Kind, Options, Sources};
+use crate::options::{Kind, Options, Sources};
 
 /// What becomes of it.
 enum Becomes {
