@@ -44,9 +44,9 @@ pub(super) const CHECKS: &[Check] = &[
         id: "EX-04",
         severity: Severity::Warning,
         when: When::Always,
-        title: "no Node Termination Handler runs",
+        title: "no Node Termination Handler drains Tenon's nodes",
         cause: "Tenon handles interruptions itself; both would drain the same node.",
-        fix: "helm -n kube-system uninstall aws-node-termination-handler",
+        fix: "tenon migrate nth --cluster <cluster> --region <region>   # stops it without a gap",
         run: termination_handler,
     },
     Check {
@@ -205,12 +205,19 @@ fn cluster_autoscaler(seen: &Observed) -> Outcome {
 }
 
 fn termination_handler(seen: &Observed) -> Outcome {
+    let classes = seen.kubernetes.node_classes.known();
+    let tags = |class: &Value, tag: &str| class["spec"]["tags"].get(tag).is_some();
+    let is_tagged = |tag: &str| classes.into_iter().flatten().any(|class: &Value| tags(class, tag));
     known(&seen.kubernetes.deployments, |deployments| {
         known(&seen.kubernetes.daemon_sets, |sets| {
-            let is_handler = |one: &WorkloadView| has_image(one, "node-termination-handler");
-            let mut found = running(deployments, is_handler);
-            found.extend(running(sets, is_handler));
-            Outcome::of(&found, "none runs")
+            let drains_ours = |one: &WorkloadView| {
+                has_image(one, "node-termination-handler")
+                    && one.managed_tag.as_deref().is_none_or(is_tagged)
+            };
+            let mut found = running(deployments, drains_ours);
+            // A DaemonSet handles the nodes on which its pods are, a Deployment all of them.
+            found.extend(running(sets, |one| drains_ours(one) && !one.avoids_pools));
+            Outcome::of(&found, "none does")
         })
     })
 }

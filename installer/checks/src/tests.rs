@@ -1,5 +1,5 @@
 use super::fixture::{applies, break_it, healthy};
-use super::observed::{NodeView, Observed, RegistryView, Seen};
+use super::observed::{NodeView, Observed, RegistryView, Seen, WorkloadView};
 use super::report::{Options, judge};
 use super::*;
 
@@ -318,4 +318,31 @@ fn the_page_on_troubleshooting_is_up_to_date() {
         "docs/src/reference/troubleshooting.md",
         &table::page(),
     );
+}
+
+#[test]
+fn a_node_termination_handler_that_spares_tenons_nodes_is_no_fault() {
+    let check = table::all().find(|check| check.id == "EX-04").unwrap();
+    let fails = |seen: &Observed| matches!((check.run)(seen), Outcome::Fail(_));
+    let mut seen = healthy();
+    break_it("EX-04", &mut seen);
+    assert!(fails(&seen));
+    let handler = |seen: &mut Observed, edit: fn(&mut WorkloadView)| {
+        let Seen::Known(all) = &mut seen.kubernetes.deployments else { panic!("known") };
+        edit(all.last_mut().expect("the handler"));
+    };
+    // It asks for a tag that no EC2NodeClass has.
+    let tagged = |one: &mut WorkloadView| one.managed_tag = Some("managed".to_owned());
+    handler(&mut seen, tagged);
+    assert!(!fails(&seen));
+    let class = serde_json::json!({"metadata": {"name": "x"}, "spec": {"tags": {"managed": ""}}});
+    seen.kubernetes.node_classes = Seen::Known(vec![class]);
+    assert!(fails(&seen));
+    // Its pods are not on these nodes; of a Deployment that says nothing.
+    handler(&mut seen, |one| one.avoids_pools = true);
+    assert!(fails(&seen));
+    let Seen::Known(all) = &mut seen.kubernetes.deployments else { panic!("known") };
+    let moved = all.pop().expect("the handler");
+    seen.kubernetes.daemon_sets = Seen::Known(vec![moved]);
+    assert!(!fails(&seen));
 }

@@ -235,6 +235,8 @@ pub(super) fn workload(object: &Value) -> WorkloadView {
             .flat_map(|one| items(one, "/env"))
             .find(|one| text(one, "/name") == "INTERRUPTION_QUEUE")
             .map(|one| text(one, "/value")),
+        managed_tag: managed_tag(object),
+        avoids_pools: avoids_pools(object),
         wanted: number(&["/spec/replicas", "/status/desiredNumberScheduled"]),
         ready: number(&["/status/readyReplicas", "/status/numberReady"]),
         tolerates_all: items(object, "/spec/template/spec/tolerations").any(|one| {
@@ -244,6 +246,43 @@ pub(super) fn workload(object: &Value) -> WorkloadView {
         }),
         marks: marks(object),
     }
+}
+
+/// The value of a variable of a workload, as its manifest has it.
+fn variable(object: &Value, name: &str) -> Option<String> {
+    let mut all =
+        items(object, "/spec/template/spec/containers").flat_map(|one| items(one, "/env"));
+    let found = all.find(|one| text(one, "/name") == name)?;
+    Some(text(found, "/value")).filter(|value| !value.is_empty())
+}
+
+/// The tag by which Node Termination Handler knows the instances that it drains. Only where it
+/// reads a queue, and unless it is told not to ask for it.
+fn managed_tag(object: &Value) -> Option<String> {
+    let is = |name: &str, default: &str| {
+        let value = variable(object, name).unwrap_or_else(|| default.to_owned());
+        ["1", "t", "true"].contains(&value.to_lowercase().as_str())
+    };
+    let asks = is("ENABLE_SQS_TERMINATION_DRAINING", "false")
+        && is("CHECK_TAG_BEFORE_DRAINING", "true")
+        && is("CHECK_ASG_TAG_BEFORE_DRAINING", "true");
+    asks.then(|| {
+        let told = variable(object, "MANAGED_TAG").or_else(|| variable(object, "MANAGED_ASG_TAG"));
+        told.unwrap_or_else(|| "aws-node-termination-handler/managed".to_owned())
+    })
+}
+
+/// Each term of the required node affinity keeps its pods off nodes of NodePools.
+fn avoids_pools(object: &Value) -> bool {
+    const TERMS: &str = "/spec/template/spec/affinity/nodeAffinity/\
+                         requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
+    let avoids = |term: &Value| {
+        items(term, "/matchExpressions").any(|one| {
+            text(one, "/key") == "karpenter.sh/nodepool" && text(one, "/operator") == "DoesNotExist"
+        })
+    };
+    let mut terms = items(object, TERMS).peekable();
+    terms.peek().is_some() && terms.all(avoids)
 }
 
 /// Ready endpoints of a Service, by its slices.

@@ -90,6 +90,11 @@ pub struct WorkloadView {
     pub env: Vec<String>,
     /// Value of `INTERRUPTION_QUEUE`, if it has that variable.
     pub interruption_queue: Option<String>,
+    /// The instance tag that it asks for before it drains a node, if it is a Node Termination
+    /// Handler that reads a queue.
+    pub managed_tag: Option<String>,
+    /// Its pods stay off nodes of NodePools.
+    pub avoids_pools: bool,
     /// How many pods are wanted.
     pub wanted: i64,
     /// How many are ready.
