@@ -16,6 +16,7 @@ pub mod freeze;
 pub mod global;
 pub mod iam;
 pub mod install;
+pub mod migrate;
 pub mod overlay;
 pub mod plan;
 pub mod preflight;
@@ -46,6 +47,7 @@ use self::freeze::FreezeArgs;
 pub use self::global::GlobalArgs;
 use self::iam::IamArgs;
 use self::install::InstallArgs;
+use self::migrate::MigrateArgs;
 use self::plan::{DiffArgs, PlanArgs};
 use self::preflight::PreflightArgs;
 use self::rollback::RollbackArgs;
@@ -119,6 +121,8 @@ pub enum Command {
     Rollback(RollbackArgs),
     /// Take over a cluster from Karpenter without replacing nodes, or return it
     Adopt(AdoptArgs),
+    /// Move a cluster from another tool to Tenon
+    Migrate(MigrateArgs),
     /// Remove nodes, the operator and everything that the installer created
     Uninstall(UninstallArgs),
     /// Find orphaned resources of an operator or an installation in AWS; remove them with --yes

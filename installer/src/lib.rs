@@ -3,7 +3,7 @@
 //! [`tenon_installer_core`] goes from what was asked for to a plan and carries it out,
 //! [`tenon_checks`] judges what is there, [`tenon_simulate`] plans in memory. What is about people
 //! is here: what can be typed ([`cli`]), one file per command ([`commands`]), what they use
-//! ([`adopt`], [`uninstall`], [`upgrade`], …), and how failures read ([`errors`]).
+//! ([`adopt`], [`migrate`], [`uninstall`], [`upgrade`], …), and how failures read ([`errors`]).
 //!
 //! Invariants: a finalizer goes only after what it protects is proven gone; data is printed on
 //! stdout and talk on stderr.
@@ -21,6 +21,7 @@ mod dashboard;
 pub mod errors;
 mod exit_codes;
 pub mod ledger;
+mod migrate;
 mod options;
 mod prices;
 pub mod printer;
@@ -118,6 +119,9 @@ async fn dispatch(cli: &Cli, printer: &Printer, cleanup: &Cleanup) -> Result<u8,
         }
         Command::Adopt(args) => {
             Box::pin(commands::adopt::run(&cli.global, args, printer, cleanup)).await
+        }
+        Command::Migrate(args) => {
+            Box::pin(commands::migrate::run(&cli.global, args, printer, cleanup)).await
         }
         Command::Uninstall(args) => {
             Box::pin(commands::uninstall::run(&cli.global, args, printer, cleanup)).await

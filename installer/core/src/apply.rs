@@ -8,6 +8,7 @@ pub mod adopt;
 pub mod aws_auth;
 pub mod ec2;
 pub mod eks;
+pub mod handler;
 pub mod iam;
 pub mod messaging;
 mod progress;
@@ -243,6 +244,18 @@ pub async fn perform(
         }
         Action::ForgetHandOver { deployment, replicas } => {
             adopt::forget(context, deployment, *replicas).await
+        }
+        Action::StopDaemonSet { daemon_set, install_id, seconds } => {
+            handler::stop(context, daemon_set, install_id, (*seconds, progress)).await
+        }
+        Action::StartDaemonSet { daemon_set } => handler::start(context, daemon_set).await,
+        Action::RemoveTargets { rule, targets } => {
+            messaging::remove_targets(&context.aws, rule, targets).await
+        }
+        Action::DeleteHook { group, name } => handler::delete_hook(&context.aws, group, name).await,
+        Action::MoveMessages { from, to, seconds, fed } => {
+            let queues = (from.as_str(), to.as_str());
+            handler::move_messages(&context.aws, queues, *fed, (*seconds, progress)).await
         }
         Action::AwaitLeader { lease, deployment, seconds } => {
             adopt::await_leader(context, lease, deployment, *seconds).await.map(drop)

@@ -41,6 +41,8 @@ pub struct Aws {
     pub config: SdkConfig,
     /// Where calls that delete are written down.
     pub audit: Audit,
+    /// EC2 Auto Scaling.
+    pub auto_scaling: aws_sdk_autoscaling::Client,
     /// EC2.
     pub ec2: aws_sdk_ec2::Client,
     /// EKS.
@@ -81,6 +83,7 @@ impl Aws {
             };
         }
         Self {
+            auto_scaling: client!(aws_sdk_autoscaling),
             ec2: client!(aws_sdk_ec2),
             eks: client!(aws_sdk_eks),
             events: client!(aws_sdk_eventbridge),

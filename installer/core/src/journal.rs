@@ -123,8 +123,8 @@ enum LocalError {
 pub struct Journal {
     record: Record,
     file: Option<PathBuf>,
-    cluster: Cluster,
-    namespace: String,
+    /// Where it is in the cluster, with the namespace; nowhere for a journal that is not written.
+    cluster: Option<(Cluster, String)>,
 }
 
 /// The file of one installation.
@@ -199,7 +199,22 @@ impl Journal {
             back_to: None,
             steps: Vec::new(),
         };
-        Self { record, file, cluster, namespace: namespace.to_owned() }
+        Self { record, file, cluster: Some((cluster, namespace.to_owned())) }
+    }
+
+    /// Of a command about something that `tenon install` did not make: nothing is written, and
+    /// nothing hangs on it.
+    pub fn unwritten() -> Self {
+        let record = Record {
+            schema: 1,
+            install_id: String::new(),
+            config: Config::default(),
+            operation: String::new(),
+            finished: false,
+            back_to: None,
+            steps: Vec::new(),
+        };
+        Self { record, file: None, cluster: None }
     }
 
     /// Of a command that can be taken back to a Helm revision.
@@ -237,19 +252,20 @@ impl Journal {
     }
 
     async fn write(&self) -> Result<(), JournalError> {
+        let Some((cluster, namespace)) = &self.cluster else { return Ok(()) };
         let in_file = match &self.file {
             Some(file) => write_file(file, &self.record)
                 .map_err(|source| LocalError::File { path: file.clone(), source }),
             None => Err(LocalError::NoDirectory),
         };
-        let in_cluster = self.cluster.apply(&self.object()).await;
+        let in_cluster = cluster.apply(&self.object(namespace)).await;
         match (in_file, in_cluster) {
             (Err(local), Err(cluster)) => Err(JournalError { local, cluster }),
             _ => Ok(()),
         }
     }
 
-    fn object(&self) -> Object {
+    fn object(&self, namespace: &str) -> Object {
         let text = serde_json::to_string_pretty(&self.record)
             .expect("a record holds maps, lists and scalars, which always serialise");
         Object::from_json(
@@ -258,7 +274,7 @@ impl Journal {
                 "kind": "ConfigMap",
                 "metadata": {
                     "name": CONFIG_MAP,
-                    "namespace": self.namespace,
+                    "namespace": namespace,
                     "labels": {INSTALL_ID: self.record.install_id, COMPONENT: RECORD, MANAGED_BY: "tenon"},
                 },
                 "data": {"record.json": text, "tenon.yaml": self.record.config.to_yaml()},
@@ -279,8 +295,9 @@ impl Journal {
     }
 
     async fn delete_from_cluster(&self) -> Result<(), KubeError> {
-        let (resource, key) = config_map(&self.namespace);
-        self.cluster.delete(&resource, &key, kube::api::PropagationPolicy::Background).await
+        let Some((cluster, namespace)) = &self.cluster else { return Ok(()) };
+        let (resource, key) = config_map(namespace);
+        cluster.delete(&resource, &key, kube::api::PropagationPolicy::Background).await
     }
 
     /// Removes the record from both places: the last act of an uninstall.

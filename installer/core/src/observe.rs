@@ -2,6 +2,7 @@
 //! Only reads.
 
 pub mod actual;
+pub mod auto_scaling;
 pub mod ec2;
 pub mod eks;
 pub mod facts;

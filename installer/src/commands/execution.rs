@@ -67,6 +67,12 @@ impl Execution<'_> {
         Ok(done)
     }
 
+    /// Carries out a plan without a record: the installation is another tool's, and a record would
+    /// say that it is ours. Answers how many steps were done.
+    pub(super) async fn run_unrecorded(self, plan: Plan) -> Result<usize, ExpectedError> {
+        Ok(self.carry_out(plan, &mut Journal::unwritten()).await?)
+    }
+
     /// Carries out a plan that only begins the command: until the rest is done, the record says
     /// that it was interrupted.
     pub(super) async fn run_first(self, plan: Plan) -> Result<(), ExpectedError> {
@@ -95,14 +101,18 @@ impl Execution<'_> {
             &session.settings.namespace,
         )
         .back_to(self.back_to);
+        let done = self.carry_out(plan, &mut journal).await?;
+        Ok(Some((done, journal)))
+    }
+
+    async fn carry_out(self, plan: Plan, journal: &mut Journal) -> Result<usize, StepError> {
         let options = Options {
             parallel: usize::from(self.parallel),
             fault_after: self.global.fault_exit_after_step,
         };
-        let context = Arc::new(session.context());
+        let context = Arc::new(self.session.context());
         let progress: Arc<dyn Progress> = Arc::new(*self.printer);
-        let done = apply::run(context, plan, options, &mut journal, &progress).await?;
-        Ok(Some((done, journal)))
+        apply::run(context, plan, options, journal, &progress).await
     }
 }
 

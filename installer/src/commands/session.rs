@@ -294,6 +294,11 @@ impl Session {
         record.as_ref().filter(|record| !record.finished)
     }
 
+    /// Whether `tenon install` made the installation, and not Helm or a GitOps tool.
+    pub(super) fn is_recorded(&self) -> bool {
+        self.recorded.as_ref().is_some_and(|(id, _)| *id == self.desired.installation.id)
+    }
+
     /// How the last command ended, if it did not come to its end.
     pub(super) fn interruption(&self) -> Option<String> {
         self.unfinished()?.interruption()

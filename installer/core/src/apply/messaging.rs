@@ -152,24 +152,33 @@ pub(super) async fn ensure_rule(
     Ok(())
 }
 
-/// Removes a rule and its targets; one that is gone is no error.
-pub async fn delete_rule(aws: &Aws, name: &str, targets: &[String]) -> Result<(), Failure> {
-    let events = &aws.events;
-    let what = || format!("rule {name}");
+/// Takes targets off a rule; a rule that is gone is no error.
+pub(super) async fn remove_targets(
+    aws: &Aws,
+    rule: &str,
+    targets: &[String],
+) -> Result<(), Failure> {
     for ids in targets.chunks(10) {
         let call = || async {
-            events
+            aws.events
                 .remove_targets()
-                .rule(name)
+                .rule(rule)
                 .set_ids(Some(ids.to_vec()))
                 .send()
                 .await
-                .calling("events:RemoveTargets", what())
+                .calling("events:RemoveTargets", format!("rule {rule}"))
         };
         until_visible(Lag::OtherChange, call).await.if_there()?;
     }
+    Ok(())
+}
+
+/// Removes a rule and its targets; one that is gone is no error.
+pub async fn delete_rule(aws: &Aws, name: &str, targets: &[String]) -> Result<(), Failure> {
+    remove_targets(aws, name, targets).await?;
     let call = || async {
-        events.delete_rule().name(name).send().await.calling("events:DeleteRule", what())
+        let call = aws.events.delete_rule().name(name).send().await;
+        call.calling("events:DeleteRule", format!("rule {name}"))
     };
     until_visible(Lag::OtherChange, call).await.if_there()?;
     Ok(())

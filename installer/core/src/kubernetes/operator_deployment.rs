@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::client::{Cluster, KubeError, failed};
 use super::lease::Place;
-use super::object::{Key, label};
+use super::object::{Key, annotation, label};
 use crate::ownership::INSTALL_ID;
 
 /// The name that images of the operator end with.
@@ -46,6 +46,21 @@ pub fn is_image(reference: &str) -> bool {
     let path = reference.split('@').next().unwrap_or_default();
     let last = path.rsplit('/').next().unwrap_or_default();
     last.split(':').next() == Some(IMAGE)
+}
+
+/// The GitOps tool that applied an object and would undo any change to it.
+pub fn gitops(live: &Value) -> Option<&'static str> {
+    let marks = ["labels", "annotations"].map(|of| live["metadata"][of].as_object());
+    let mut keys = marks.into_iter().flatten().flat_map(|map| map.keys());
+    keys.find_map(|key| {
+        if key.contains("toolkit.fluxcd.io/") {
+            Some("Flux")
+        } else if key.starts_with("argocd.argoproj.io/") {
+            Some("Argo CD")
+        } else {
+            None
+        }
+    })
 }
 
 /// Finds it: where it is expected, else anywhere in the cluster.
@@ -106,17 +121,10 @@ impl OperatorDeployment {
         if label(&self.live, INSTALL_ID).is_some() {
             return None;
         }
-        let marks = ["labels", "annotations"].map(|of| self.live["metadata"][of].as_object());
-        let keys = || marks.into_iter().flatten().flat_map(|map| map.keys());
-        if keys().any(|key| key.contains("toolkit.fluxcd.io/")) {
-            Some("Flux")
-        } else if keys().any(|key| key.starts_with("argocd.argoproj.io/")) {
-            Some("Argo CD")
-        } else if keys().any(|key| key == "meta.helm.sh/release-name") {
-            Some("Helm")
-        } else {
-            Some("another tool")
-        }
+        let release = "meta.helm.sh/release-name";
+        let is_of_helm =
+            || label(&self.live, release).or(annotation(&self.live, release)).is_some();
+        gitops(&self.live).or_else(|| is_of_helm().then_some("Helm")).or(Some("another tool"))
     }
 
     /// How it finds its pods.

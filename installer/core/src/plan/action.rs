@@ -237,6 +237,46 @@ pub enum Action {
         /// How many replicas it gets back in the same moment, if it did not get them before.
         replicas: Option<i64>,
     },
+    /// Keep the pods of somebody else's DaemonSet off all nodes, and wait until they are gone.
+    StopDaemonSet {
+        /// Where it is.
+        daemon_set: Object,
+        /// By whom.
+        install_id: String,
+        /// How long its pods may take to end, in seconds.
+        seconds: u64,
+    },
+    /// Let its pods onto their nodes again, and take our annotation off.
+    StartDaemonSet {
+        /// Where it is.
+        daemon_set: Object,
+    },
+    /// Take targets off a rule of somebody else's that stays.
+    RemoveTargets {
+        /// Name in EventBridge.
+        rule: String,
+        /// Ids of the targets.
+        targets: Vec<String>,
+    },
+    /// Remove a lifecycle hook of an Auto Scaling group.
+    DeleteHook {
+        /// Name of the group.
+        group: String,
+        /// Name of the hook.
+        name: String,
+    },
+    /// Move all messages of one queue into another, until none is left or in flight.
+    MoveMessages {
+        /// URL of the queue that ends up empty.
+        from: String,
+        /// URL of the queue that gets them.
+        to: String,
+        /// How long it may take, in seconds.
+        seconds: u64,
+        /// Something still sends to it, so that it is never empty: what turns up for so many
+        /// seconds is moved.
+        fed: Option<u64>,
+    },
     /// Wait until a pod of a Deployment leads.
     AwaitLeader {
         /// The Lease.

@@ -79,7 +79,7 @@ fn service(kind: &str) -> &'static str {
         "IAM role" | "instance profile" | "service-linked role" | "IAM identity provider" => "IAM",
         "EKS access entry" | "Pod Identity association" | "EKS add-on" | "Fargate profile" => "EKS",
         "SQS queue" | "EventBridge rule" => "SQS and EventBridge",
-        "subnet" | "security group" => "EC2",
+        "subnet" | "security group" | "lifecycle hook" => "EC2",
         _ => "Kubernetes",
     }
 }

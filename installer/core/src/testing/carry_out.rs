@@ -78,6 +78,11 @@ pub fn perform(action: &Action, desired: &Desired, actual: &mut Actual) {
         | Action::HandBack { .. }
         | Action::ForgetHandOver { .. }
         | Action::AwaitLeader { .. } => panic!("an adoption is no part of an installation"),
+        Action::StopDaemonSet { .. }
+        | Action::StartDaemonSet { .. }
+        | Action::RemoveTargets { .. }
+        | Action::DeleteHook { .. }
+        | Action::MoveMessages { .. } => panic!("a migration is no part of an installation"),
         Action::Delete(object) => {
             actual.objects.remove(&object.key());
             actual.labelled.retain(|other| other.key() != object.key());
