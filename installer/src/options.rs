@@ -1,4 +1,4 @@
-//! What the container of another controller is told: its environment, what ConfigMaps and Secrets
+//! The options of another controller's container: its environment, what ConfigMaps and Secrets
 //! add to it, and its flags, which win over variables.
 //!
 //! The value of a Secret decides like any other, but it is neither shown nor recorded.

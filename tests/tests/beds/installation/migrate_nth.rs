@@ -261,8 +261,8 @@ async fn node_termination_handler_ends_without_a_gap_and_leaves_nothing_of_its_o
     assert_eq!(undone.code, 0, "{}{}", undone.stdout, undone.stderr);
     runs(&bed).await;
 
-    // An interruption comes in the middle: it has received it, and ends. Killed after each workload,
-    // after what feeds the queue, and after the messages have moved, it goes on.
+    // An interruption comes in the middle: it has received it, and ends. Killed after each
+    // workload, after what feeds the queue, and after the messages have moved, it goes on.
     let claims = user.objects("NodeClaim");
     let instance = instance_of(&must(claims.get(&claim).await));
     receives_interruption(&bed, &instance).await;
