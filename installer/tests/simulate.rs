@@ -298,3 +298,21 @@ fn what_is_not_there_can_not_be_explained() {
     assert_screen!("no_such_pool", bench, &format!("explain nodepool defualt {input}"));
     assert_screen!("no_such_node", bench, &format!("explain node default-a {input}"));
 }
+
+#[test]
+fn drained_nodes_and_what_a_drain_would_lose_or_wait_for_are_told() {
+    let bench = Bench::new();
+    let more = "---\napiVersion: v1\nkind: Pod\nmetadata: { name: bare, namespace: team }\nspec:\n  \
+                nodeName: node-a\n  containers: [{ name: main }]\nstatus: { phase: Running }\n---\n\
+                apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: { name: all, namespace: \
+                team }\nspec: { minAvailable: 100%, selector: {} }\n";
+    bench.write("more.yaml", more);
+    let input = "simulate -f pool.yaml -f cluster.yaml -f more.yaml --catalog catalog.json";
+    assert_screen!("drained", bench, &format!("{input} --drain kubernetes.io/hostname=node-a"));
+    assert_screen!("drains_nothing", bench, &format!("{input} --drain team=x"));
+    assert_screen!("drains_what", bench, &format!("{input} --drain a=b=c"));
+    std::fs::write(bench.directory.path().join("s.json"), "").expect("written");
+    let save = format!("{input} --save s.json");
+    assert!(bench.screen(&save).starts_with("exit code 0"));
+    assert_screen!("drains_no_snapshot", bench, "simulate -f s.json --drain a=b");
+}

@@ -288,7 +288,7 @@ fn storage_class(others: &mut [Object]) {
 }
 
 /// How many of the pods that a budget selects may go now, as the disruption controller would say.
-fn allowed(budget: &wire::PodDisruptionBudget, pods: &[wire::Pod]) -> i32 {
+pub(super) fn allowed(budget: &wire::PodDisruptionBudget, pods: &[wire::Pod]) -> i32 {
     let spec = &budget.spec;
     let Some(selected_by) = &spec.selector else { return 0 };
     let none = BTreeMap::new();

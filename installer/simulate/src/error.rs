@@ -55,6 +55,15 @@ pub enum SimulateError {
     /// A saved snapshot where objects are needed.
     #[error("a saved snapshot has no NodePools that could be changed")]
     SnapshotUnchangeable,
+    /// A saved snapshot whose nodes are to be drained.
+    #[error("a saved snapshot has no nodes and pods that could be drained")]
+    SnapshotUndrainable,
+    /// No node has the labels of those that are to be drained.
+    #[error("no node matches --drain {selector}")]
+    NothingToDrain {
+        /// As it was typed.
+        selector: String,
+    },
     /// A saved snapshot where labels or owners of pods are needed.
     #[error("a saved snapshot has neither labels nor owners of all pods")]
     SnapshotWithoutOwners,
@@ -82,9 +91,10 @@ impl SimulateError {
             Self::NoInput
             | Self::SnapshotAlone
             | Self::SnapshotUnchangeable
+            | Self::SnapshotUndrainable
             | Self::SnapshotWithoutOwners
             | Self::ReadOnce => "input",
-            Self::NotFound { .. } => "not-found",
+            Self::NotFound { .. } | Self::NothingToDrain { .. } => "not-found",
         }
     }
 
@@ -120,7 +130,10 @@ impl SimulateError {
                     .to_owned()
             }
             Self::SnapshotAlone => "omit --live, --catalog and other files".to_owned(),
-            Self::SnapshotUnchangeable => {
+            Self::NothingToDrain { .. } => {
+                "see the labels with `kubectl get nodes --show-labels`".to_owned()
+            }
+            Self::SnapshotUnchangeable | Self::SnapshotUndrainable => {
                 "use the manifests or the cluster that the snapshot was made from".to_owned()
             }
             Self::SnapshotWithoutOwners => "use the manifests or the cluster that the snapshot \

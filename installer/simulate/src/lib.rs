@@ -14,6 +14,7 @@ mod complete;
 mod cost;
 mod decode;
 mod documents;
+mod drain;
 mod encoded;
 mod error;
 mod expand;
@@ -54,6 +55,7 @@ use tenon_state::cluster::Cluster;
 pub use self::advice::{Advice, Cause};
 use self::catalogs::SPOT_ASSUMED;
 pub use self::cost::{Cost, CostBy, CostRow, Costs, Discount, Idle, Savings, read_costs};
+pub use self::drain::{Drained, Held};
 pub use self::encoded::list_page;
 pub use self::error::SimulateError;
 pub use self::explain::Answer;
@@ -62,7 +64,7 @@ pub use self::fleet::{Blocked, Disrupting, Fleet, FleetNode, FleetPool, FleetSum
 use self::input::Input;
 pub use self::inventory::{Machine, PodOnNode, PodsOnNode};
 use self::observed::Observed;
-pub use self::options::{CatalogOptions, Freshness, Kind, Loops, Options, Subject};
+pub use self::options::{CatalogOptions, Drain, Freshness, Kind, Loops, Options, Subject};
 pub use self::outcome::Outcome;
 use self::outcome::Plans;
 pub use self::parts::PodName;
@@ -91,6 +93,8 @@ pub struct Simulation {
     skipped: BTreeMap<String, usize>,
     /// The NodePools as they were read, by name.
     pools: BTreeMap<String, NodePool>,
+    /// Nodes that were taken as drained.
+    drained: Option<drain::Drain>,
     /// What was planned for explanations and the fleet: planning takes longer than all else.
     plans: Option<Plans>,
     options: Options,
@@ -117,6 +121,9 @@ pub async fn read(
 fn from_gathered(gathered: Gathered, options: Options) -> Result<Simulation, SimulateError> {
     match gathered {
         Gathered::Objects(input) => Simulation::new(*input, options),
+        Gathered::Snapshot(_) if !options.drain.is_empty() => {
+            Err(SimulateError::SnapshotUndrainable)
+        }
         Gathered::Snapshot(snapshot) => Ok(Simulation {
             snapshot: *snapshot,
             observed: Observed::default(),
@@ -124,6 +131,7 @@ fn from_gathered(gathered: Gathered, options: Options) -> Result<Simulation, Sim
             warnings: Vec::new(),
             skipped: BTreeMap::new(),
             pools: BTreeMap::new(),
+            drained: None,
             plans: None,
             options,
         }),
@@ -179,9 +187,20 @@ impl Simulation {
         let skipped = std::mem::take(&mut input.skipped);
         let named = input.pools.iter().filter_map(|it| Some((it.metadata.name.clone()?, it)));
         let pools = named.map(|(name, pool)| (name, pool.clone())).collect();
+        let drained = drain::drain(&mut input, &options.drain)?;
         let prepared = prepare::prepare(input, &options)?;
         let Prepared { snapshot, observed, notes, warnings } = prepared;
-        Ok(Self { snapshot, observed, notes, warnings, skipped, pools, plans: None, options })
+        Ok(Self {
+            snapshot,
+            observed,
+            notes,
+            warnings,
+            skipped,
+            pools,
+            drained,
+            plans: None,
+            options,
+        })
     }
 
     /// Of a cluster that is in memory, as the operator has it, and of the planner's input that it
@@ -197,6 +216,7 @@ impl Simulation {
             warnings: Vec::new(),
             skipped: BTreeMap::new(),
             pools,
+            drained: None,
             plans: None,
             options,
         }
@@ -226,6 +246,9 @@ impl Simulation {
         let plans = self.plan(loops, true);
         let Options { now, seed, .. } = self.options;
         let mut outcome = Outcome::new(&self.snapshot, &plans, now, seed);
+        if let Some(drained) = &self.drained {
+            outcome.add_drained(drained.priced(&self.snapshot.catalogs));
+        }
         outcome.warnings.clone_from(&self.warnings);
         outcome.skipped_kinds.clone_from(&self.skipped);
         outcome

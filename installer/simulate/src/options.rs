@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use tenon_planner::Policy;
 use tenon_state::ec2::offered::VM_MEMORY_OVERHEAD;
 use tenon_state::options::FeatureGates;
@@ -31,6 +32,25 @@ pub struct Options {
     pub policy: Policy,
     /// How recent a running cluster's answers are.
     pub freshness: Freshness,
+    /// Nodes that are taken as drained, by their labels.
+    pub drain: Vec<Drain>,
+}
+
+/// Nodes to take as drained.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Drain {
+    /// As it was typed.
+    pub text: String,
+    /// What their labels have to be.
+    pub selector: LabelSelector,
+}
+
+impl std::str::FromStr for Drain {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(Self { text: text.to_owned(), selector: tenon_crds::selector::parse(text)? })
+    }
 }
 
 /// How recent the answers of an API server are.
@@ -106,6 +126,7 @@ impl Options {
             feature_gates,
             scheduler_config: SchedulerConfig::default(),
             freshness: Freshness::Cached,
+            drain: Vec::new(),
         }
     }
 

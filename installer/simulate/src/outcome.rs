@@ -14,6 +14,7 @@ use tenon_planner::{Bound, Snapshot};
 use tenon_state::resources;
 
 use super::buffers::{self, Buffer};
+use super::drain::Drained;
 use super::parts::{PodName, WhyNot, why_not};
 use super::words::{self, counted};
 
@@ -44,6 +45,9 @@ pub struct Outcome {
     pub staying: Vec<Staying>,
     /// NodePools that took no part.
     pub node_pools: Vec<Skipped>,
+    /// Nodes that were taken as drained.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drained: Option<Drained>,
     /// Figures.
     pub totals: Totals,
     /// What a person should know about the input.
@@ -213,6 +217,15 @@ impl Outcome {
         )
     }
 
+    /// Counts nodes that were taken as drained among those that are there before.
+    pub(super) fn add_drained(&mut self, drained: Drained) {
+        self.totals.nodes_before += drained.nodes.len();
+        self.totals.nodes_without_price += drained.without_price;
+        let before = self.totals.price_per_hour_before + drained.price_per_hour;
+        self.totals.price_per_hour_before = micros(before);
+        self.drained = Some(drained);
+    }
+
     /// What the plans say about the snapshot.
     pub(super) fn new(snapshot: &Snapshot, plans: &Plans, now: Timestamp, seed: u64) -> Self {
         let provision = plans.provision.as_ref();
@@ -255,6 +268,7 @@ impl Outcome {
             disruptions,
             staying: disrupt.iter().flat_map(|plan| &plan.report.nodes).map(staying).collect(),
             node_pools,
+            drained: None,
             totals,
             warnings: Vec::new(),
             skipped_kinds: BTreeMap::new(),

@@ -21,6 +21,7 @@ impl Outcome {
 /// The report.
 fn text(outcome: &Outcome) -> String {
     let sections = [
+        drained(outcome),
         launches(&outcome.launches),
         placements(outcome),
         unschedulable(outcome),
@@ -32,6 +33,32 @@ fn text(outcome: &Outcome) -> String {
     ];
     let sections: Vec<String> = sections.into_iter().flatten().collect();
     sections.join("\n\n")
+}
+
+fn drained(outcome: &Outcome) -> Option<String> {
+    let drained = outcome.drained.as_ref()?;
+    let mut lines = vec![format!(
+        "Without {} ({} per hour), {} would have to move:",
+        counted(drained.nodes.len(), "node"),
+        price(drained.price_per_hour),
+        counted(drained.pods, "pod")
+    )];
+    lines.push(format!("  {}", some(drained.nodes.iter().cloned(), SHOWN)));
+    if !drained.lost.is_empty() {
+        let n = counted(drained.lost.len(), "pod");
+        let which = pods(&drained.lost, SHOWN);
+        lines.push(format!("  {n} without a controller would be lost: {which}"));
+    }
+    let mut held: BTreeMap<&str, Vec<PodName>> = BTreeMap::new();
+    for pod in &drained.held {
+        let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
+        held.entry(&pod.reason).or_default().push(PodName { namespace, name });
+    }
+    lines.extend(held.iter().map(|(reason, held)| {
+        let n = counted(held.len(), "pod");
+        format!("  {n} would not be evicted ({reason}): {}", pods(held, SHOWN))
+    }));
+    Some(lines.join("\n"))
 }
 
 fn launches(launches: &[Launch]) -> Option<String> {

@@ -22,6 +22,7 @@ fn read(files: Vec<PathBuf>, catalogs: Vec<PathBuf>, by: &str) -> Result<Costs, 
         files,
         catalog: CatalogOptions { files: catalogs, ..live.catalog },
         freshness: Freshness::Latest,
+        drain: Vec::new(),
         ..live
     };
     let by: CostBy = by.parse().expect("a known group");

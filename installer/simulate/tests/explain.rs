@@ -105,6 +105,7 @@ fn simulation(name: &str, kind: &str, object: &str) -> (Simulation, Subject) {
         feature_gates: gates,
         scheduler_config: "".parse().expect("no configuration"),
         freshness: Freshness::Latest,
+        drain: Vec::new(),
     };
     let simulation =
         futures::executor::block_on(read(options, None, &|_| ())).expect("it can be read");

@@ -32,6 +32,7 @@ fn simulation(catalogs: Vec<PathBuf>) -> Simulation {
         feature_gates: gates,
         scheduler_config: "".parse().expect("no configuration"),
         freshness: Freshness::Latest,
+        drain: Vec::new(),
     };
     let simulation = read(options, None, &|_| ());
     futures::executor::block_on(simulation).expect("it can be read")

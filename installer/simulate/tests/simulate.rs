@@ -45,6 +45,7 @@ impl Bench {
             feature_gates: gates,
             scheduler_config: "".parse().expect("no configuration"),
             freshness: Freshness::Latest,
+            drain: Vec::new(),
         };
         let (mut loops, mut save, mut namespace) = (Loops::Both, None, "default");
         let mut plain = Vec::new();
@@ -65,6 +66,7 @@ impl Bench {
                 "--vm-memory-overhead-percent" => {
                     options.catalog.vm_memory_overhead_percent = value.parse().expect("a share");
                 }
+                "--drain" => options.drain.push(value.parse().expect("a selector")),
                 "--save" => save = Some(path(value)),
                 "--what" => {
                     loops = if value == "provision" { Loops::Provision } else { Loops::Disrupt };
@@ -463,4 +465,102 @@ fn every_field_of_an_answer_is_in_the_manual() {
     let missing: Vec<&String> =
         found.iter().filter(|field| !words.contains(field.as_str())).collect();
     assert_eq!(missing, Vec::<&String>::new());
+}
+
+/// Two nodes of a node group with pods of every kind, and one node of a NodePool.
+const GROUP: &str = r#"
+apiVersion: v1
+kind: List
+items:
+- apiVersion: v1
+  kind: Node
+  metadata:
+    name: old-1
+    labels: &labels
+      eks.amazonaws.com/nodegroup: workers
+      eks.amazonaws.com/capacityType: ON_DEMAND
+      kubernetes.io/arch: amd64
+      kubernetes.io/os: linux
+      node.kubernetes.io/instance-type: large
+      topology.kubernetes.io/zone: zone-a
+  spec: { providerID: "aws:///zone-a/i-1" }
+  status: { capacity: { cpu: "8", memory: 32Gi, pods: "64" } }
+- apiVersion: v1
+  kind: Node
+  metadata: { name: old-2, labels: { eks.amazonaws.com/nodegroup: workers } }
+  spec: { providerID: "aws:///zone-a/i-2" }
+  status: { capacity: { cpu: "8", memory: 32Gi, pods: "64" } }
+- apiVersion: v1
+  kind: Node
+  metadata: { name: stays, labels: { eks.amazonaws.com/nodegroup: system } }
+  spec: { providerID: "aws:///zone-a/i-3" }
+  status: { capacity: { cpu: "1", memory: 1Gi, pods: "4" } }
+"#;
+
+fn pod_of_group(name: &str, node: &str, more: &str) -> String {
+    format!(
+        "---\napiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  namespace: team\n  labels: \
+         {{ app: {name} }}\n{more}spec:\n  nodeName: {node}\n  containers:\n  - name: main\n    \
+         resources: {{ requests: {{ cpu: \"2\", memory: 4Gi }} }}\nstatus: {{ phase: Running }}\n"
+    )
+}
+
+fn owned_by(kind: &str) -> String {
+    format!(
+        "  ownerReferences:\n  - {{ apiVersion: apps/v1, kind: {kind}, name: x, uid: u, \
+         controller: true }}\n"
+    )
+}
+
+#[test]
+fn drained_nodes_are_gone_and_their_pods_need_another_place() {
+    let bench = Bench::new();
+    let set = owned_by("ReplicaSet");
+    let kept = format!(
+        "{set}  annotations: {{ cluster-autoscaler.kubernetes.io/safe-to-evict: \"false\" }}\n"
+    );
+    let budget = "---\napiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: { name: db, \
+                  namespace: team }\nspec: { minAvailable: 1, selector: { matchLabels: { app: db } \
+                  } }\n";
+    let group = [
+        GROUP.to_owned(),
+        pod_of_group("web", "old-1", &set),
+        pod_of_group("db", "old-2", &set),
+        pod_of_group("job", "old-2", &kept),
+        pod_of_group("bare", "old-1", ""),
+        pod_of_group("agent", "old-1", &owned_by("DaemonSet")),
+        pod_of_group("static", "old-1", &owned_by("Node")),
+        budget.to_owned(),
+    ];
+    bench.write("group.yaml", &group.concat());
+    let input = "simulate -f pool.yaml -f group.yaml --catalog catalog.json";
+    let before = bench.json(input);
+    assert_eq!(before.get("drained"), None);
+    assert_eq!(before["totals"]["nodesBefore"], 3);
+    let selector = "--drain eks.amazonaws.com/nodegroup=workers";
+    let outcome = bench.json(&format!("{input} {selector}"));
+    let drained = &outcome["drained"];
+    assert_eq!(drained["nodes"], serde_json::json!(["old-1", "old-2"]));
+    assert_eq!(drained["pods"], 3);
+    assert_eq!(drained["lost"], serde_json::json!([{"namespace": "team", "name": "bare"}]));
+    let held = drained["held"].as_array().expect("a list").iter();
+    let held = held.map(|it| format!("{}: {}", it["name"], it["reason"])).collect::<Vec<_>>();
+    assert_eq!(
+        held,
+        [
+            r#""db": "PodDisruptionBudget db allows no disruption""#,
+            r#""job": "the annotation cluster-autoscaler.kubernetes.io/safe-to-evict=false""#,
+        ]
+    );
+    // The one whose labels say what it is has a price.
+    assert!(drained["pricePerHour"].as_f64() > Some(0.0), "{drained}");
+    assert_eq!(drained["withoutPrice"], 1);
+    let totals = &outcome["totals"];
+    assert_eq!((&totals["pods"], &totals["scheduled"]), (&3.into(), &3.into()), "{outcome:#}");
+    assert_eq!(totals["nodesBefore"], 3);
+    let launched = outcome["launches"].as_array().expect("a list");
+    let pods = launched.iter().map(|it| it["pods"].as_array().expect("a list").len());
+    assert_eq!(pods.sum::<usize>(), 3);
+    // On the NodePool's nodes, and not on the one that stays: it is too small.
+    assert_eq!(outcome["placements"], serde_json::json!([]));
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, ValueEnum};
 use jiff::Timestamp;
 use tenon_planner::resources::MicroUsd;
+use tenon_simulate::Drain;
 use tenon_state::ec2::offered::VM_MEMORY_OVERHEAD;
 use tenon_state::options::{FeatureGates, dollars};
 use tenon_state::scheduler::SchedulerConfig;
@@ -133,6 +134,10 @@ pub struct SimulateArgs {
     /// What to plan: nodes for pending pods, nodes to remove, or both
     #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
     pub what: What,
+    /// Plan as if the nodes with these labels were drained: they are gone, and their pods are
+    /// pending (may be repeated)
+    #[arg(long, value_name = "SELECTOR", help_heading = "Input")]
+    pub drain: Vec<Drain>,
     /// Save the planner's input to this file
     #[arg(long, value_name = "FILE")]
     pub save: Option<PathBuf>,

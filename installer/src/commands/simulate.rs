@@ -23,7 +23,8 @@ pub(crate) async fn run(
     args: &SimulateArgs,
     printer: &Printer,
 ) -> Result<u8, ExpectedError> {
-    let options = options(&args.source, Freshness::Latest);
+    let mut options = options(&args.source, Freshness::Latest);
+    options.drain.clone_from(&args.drain);
     let mut spot = prices(global, &args.source, args.source.live).await?;
     let (mut simulation, _) = read(global, options, args.source.live, &mut spot, printer).await?;
     if let Some(path) = &args.save {
@@ -159,6 +160,7 @@ pub(super) fn options(args: &SourceArgs, freshness: Freshness) -> Options {
         scheduler_config: args.policy.scheduler_config.clone(),
         policy: policy(&args.policy),
         freshness,
+        drain: Vec::new(),
     }
 }
 

@@ -60,6 +60,7 @@ fn app_of(client: Option<Client>) -> Page {
             reserved_enis: 0,
         },
         freshness: Freshness::Latest,
+        drain: Vec::new(),
         ..Options::live(now.expect("a time"), gates)
     };
     let source = Source::new(options, now, client, SpotPrices::new(None));

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Output;
 
 use k8s_openapi::api::core::v1::{Event, Pod};
-use kube::api::PostParams;
+use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use tenon_aws_double::progress::Progress;
@@ -164,6 +164,35 @@ async fn each_object_is_explained(tenon: &Tenon, user: &User) {
     assert!(stderr.contains("there is NodePool small"), "{stderr}");
 }
 
+/// The node is drained in a simulation, and then by the operator.
+async fn a_drain_is_what_was_simulated(tenon: &Tenon, user: &User) {
+    let output = tenon.run("simulate --live --drain team=nobody").await;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("no node matches --drain team=nobody"), "{stderr}");
+
+    let selector = format!("--drain karpenter.sh/nodepool={POOL}");
+    let outcome = tenon.json(&format!("simulate --live --what provision {selector}")).await;
+    let claim = must(user.claims(POOL).await).remove(0);
+    let node = must(user.nodes(POOL).await).remove(0).name_any();
+    let drained = &outcome["drained"];
+    assert_eq!((&drained["nodes"], &drained["pods"]), (&json!([node]), &json!(1)), "{drained}");
+    assert_eq!((&drained["lost"], &drained["held"]), (&json!([]), &json!([])), "{drained}");
+    let launches = outcome["launches"].as_array().expect("launches");
+    assert_eq!(launches.len(), 1, "{outcome}");
+    let totals = &outcome["totals"];
+    assert_eq!((&totals["nodesBefore"], &totals["nodesAfter"]), (&json!(1), &json!(1)));
+    assert_eq!(totals["pricePerHourBefore"], totals["pricePerHourAfter"], "{totals}");
+    assert!(totals["pricePerHourAfter"].as_f64() > Some(0.0), "{totals}");
+
+    let claims = user.objects("NodeClaim");
+    must(claims.delete(&claim.name_any(), &DeleteParams::default()).await);
+    let is_replaced = async || Ok(claims.get_opt(&claim.name_any()).await?.is_none());
+    must(eventually("the node is drained", LIMIT, is_replaced).await);
+    must(user.runs("web", 1).await);
+    assert_eq!(must(user.claims(POOL).await).len(), launches.len());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn simulate_and_explain_tell_of_a_running_cluster_what_its_operator_does() {
     let programs = must(TenonPrograms::provide(&Progress::hidden()).await);
@@ -191,6 +220,7 @@ async fn simulate_and_explain_tell_of_a_running_cluster_what_its_operator_does()
     let said = told(user, "huge").await;
     the_simulation_says_what_the_operator_says(&tenon, user, &said).await;
     each_object_is_explained(&tenon, user).await;
+    a_drain_is_what_was_simulated(&tenon, user).await;
     drop((operator, kwok_operators));
     must(bed.stop().await);
 }
