@@ -8,8 +8,13 @@ use serde_json::Value;
 use tenon::cli::Cli;
 use tenon_installer_core::settings::{Inferred, Settings, Source};
 
-const GUIDES: [(&str, &str); 3] = [
+const GUIDES: [(&str, &str); 5] = [
     ("ci.md", include_str!("../../docs/src/guides/ci.md")),
+    ("cluster-autoscaler.md", include_str!("../../docs/src/guides/cluster-autoscaler.md")),
+    (
+        "node-termination-handler.md",
+        include_str!("../../docs/src/guides/node-termination-handler.md"),
+    ),
     ("own-image.md", include_str!("../../docs/src/guides/own-image.md")),
     ("quickstart.md", include_str!("../../docs/src/guides/quickstart.md")),
 ];

@@ -37,7 +37,7 @@ pub(super) const CHECKS: &[Check] = &[
         cause: "The Cluster Autoscaler and Tenon launch nodes for the same pending pods, and each \
              removes nodes that the other one keeps.",
         fix: "kubectl -n kube-system scale deployment cluster-autoscaler --replicas 0   # once \
-             NodePools cover the workloads of its node groups",
+             `tenon simulate --live --drain` shows that NodePools cover its node groups",
         run: cluster_autoscaler,
     },
     Check {
