@@ -1,7 +1,7 @@
 //! Other autoscalers, other owners of the same objects, and what earlier installations left.
 
 use serde_json::Value;
-use tenon_installer_core::kubernetes::operator_deployment::is_image;
+use tenon_installer_core::kubernetes::operator_deployment::{gitops_key, is_image};
 
 use super::observed::{Observed, WorkloadView};
 use super::{Check, Outcome, Severity, When, known};
@@ -271,25 +271,16 @@ fn gitops(seen: &Observed) -> Outcome {
     if let Some(tool) = seen.operator.managed_by() {
         return super::skip(&format!("{tool} manages the operator, and the installer does not"));
     }
-    let owner = |key: &str| {
-        if key.contains("toolkit.fluxcd.io/") {
-            Some("Flux")
-        } else if key.starts_with("argocd.argoproj.io/") {
-            Some("Argo CD")
-        } else {
-            None
-        }
-    };
     known(&seen.kubernetes.deployments, |deployments| {
         let ours = deployments.iter().filter(|one| is_ours(one) || is_karpenter(one));
         let mut problems = ours
             .filter_map(|one| {
-                let owner = one.marks.keys().find_map(|key| owner(key))?;
+                let owner = one.marks.keys().find_map(|key| gitops_key(key))?;
                 Some(format!("{owner} owns deployment {}/{}", one.namespace, one.name))
             })
             .collect::<Vec<_>>();
         for crd in seen.kubernetes.crds.known().into_iter().flatten() {
-            if let Some(owner) = crd.marks.keys().find_map(|key| owner(key)) {
+            if let Some(owner) = crd.marks.keys().find_map(|key| gitops_key(key)) {
                 problems.push(format!("{owner} owns {}", crd.name));
             }
         }

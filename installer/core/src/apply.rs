@@ -284,6 +284,17 @@ fn check_owner_id(install_id: &str, what: &str, tags: &Tags) -> Result<(), Failu
     }
 }
 
+/// Changes fields of an object that may be somebody else's.
+async fn patch(
+    context: &Context,
+    object: &Object,
+    patch: &serde_json::Value,
+) -> Result<(), Failure> {
+    let key = object.key();
+    let tries = wait::Tries::seconds(60);
+    Ok(wait::transient(tries, || context.cluster.merge(&object.resource, &key, patch)).await?)
+}
+
 async fn restart(context: &Context, object: &Object) -> Result<(), Failure> {
     apply(context, object).await?;
     let at = crate::clock::now().to_string();

@@ -187,9 +187,12 @@ fn name_of(url: &str) -> &str {
 pub(crate) fn is_here(url: &str, scope: &Scope) -> bool {
     let mut parts = url.rsplit('/');
     let (_, account, host) = (parts.next(), parts.next(), parts.next().unwrap_or_default());
-    // A host without the region, as an endpoint of one's own has, says nothing against it.
-    let is_in_region = !host.starts_with("sqs.") || host.contains(&format!(".{}.", scope.region));
-    account == Some(scope.account.as_str()) && is_in_region
+    // The first hosts of SQS had the region before the service, or none at all.
+    let is_first = host == "queue.amazonaws.com" && scope.region == "us-east-1";
+    let has_region = host.split('.').any(|label| label == scope.region);
+    // An endpoint of one's own says nothing against it.
+    let is_own = !host.contains(".amazonaws.com") && !host.ends_with(".api.aws");
+    account == Some(scope.account.as_str()) && (is_first || has_region || is_own)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use kube::api::{ListParams, PropagationPolicy};
 use serde_json::{Value, json};
 use tenon_iam_policies::Document;
 
-use super::{Context, Progress, rollout, wait};
+use super::{Context, Progress, patch, rollout, wait};
 use crate::aws::{Calling, IfThere};
 use crate::failure::Failure;
 use crate::kubernetes::client::failed;
@@ -102,12 +102,6 @@ pub(super) async fn remove_policy(
     let call = context.aws.iam.delete_role_policy().role_name(role).policy_name(name).send().await;
     call.calling("iam:DeleteRolePolicy", format!("role {role}")).if_there()?;
     Ok(())
-}
-
-async fn patch(context: &Context, object: &Object, patch: &Value) -> Result<(), Failure> {
-    let key = object.key();
-    let tries = wait::Tries::seconds(60);
-    Ok(wait::transient(tries, || context.cluster.merge(&object.resource, &key, patch)).await?)
 }
 
 /// Remembers the replicas and takes them away in one write, and waits until the pods are gone.

@@ -7,7 +7,7 @@ use aws_sdk_sqs::types::{DeleteMessageBatchRequestEntry, Message, QueueAttribute
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{Context, Progress, wait};
+use super::{Context, Progress, patch, wait};
 use crate::aws::{Aws, AwsError, Calling, IfThere};
 use crate::failure::Failure;
 use crate::kubernetes::object::Object;
@@ -72,12 +72,6 @@ pub(super) async fn start(context: &Context, daemon_set: &Object) -> Result<(), 
         "spec": {"template": {"spec": {"nodeSelector": {NOWHERE: null}}}},
     });
     patch(context, daemon_set, &body).await
-}
-
-async fn patch(context: &Context, object: &Object, patch: &Value) -> Result<(), Failure> {
-    let key = object.key();
-    let tries = wait::Tries::seconds(60);
-    Ok(wait::transient(tries, || context.cluster.merge(&object.resource, &key, patch)).await?)
 }
 
 /// Removes a lifecycle hook; one that is gone is no error. Instances that wait for it go on.

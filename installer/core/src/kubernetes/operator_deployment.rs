@@ -52,15 +52,18 @@ pub fn is_image(reference: &str) -> bool {
 pub fn gitops(live: &Value) -> Option<&'static str> {
     let marks = ["labels", "annotations"].map(|of| live["metadata"][of].as_object());
     let mut keys = marks.into_iter().flatten().flat_map(|map| map.keys());
-    keys.find_map(|key| {
-        if key.contains("toolkit.fluxcd.io/") {
-            Some("Flux")
-        } else if key.starts_with("argocd.argoproj.io/") {
-            Some("Argo CD")
-        } else {
-            None
-        }
-    })
+    keys.find_map(|key| gitops_key(key))
+}
+
+/// The GitOps tool that puts a label or annotation of this key on what it applies.
+pub fn gitops_key(key: &str) -> Option<&'static str> {
+    if key.contains("toolkit.fluxcd.io/") {
+        Some("Flux")
+    } else if key.starts_with("argocd.argoproj.io/") {
+        Some("Argo CD")
+    } else {
+        None
+    }
 }
 
 /// Finds it: where it is expected, else anywhere in the cluster.

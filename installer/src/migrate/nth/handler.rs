@@ -48,8 +48,9 @@ impl Kind {
             let values = pattern[key].as_array()?;
             Some(values.iter().filter_map(Value::as_str).collect::<Vec<_>>())
         };
-        if let Some(types) = listed("detail-type") {
-            let known = DETAIL_TYPES.iter().filter(|(name, _)| types.contains(name));
+        if let Some(types) = pattern["detail-type"].as_array() {
+            let lets = |name: &str| types.iter().any(|matcher| may_match(matcher, name));
+            let known = DETAIL_TYPES.iter().filter(|(name, _)| lets(name));
             return known.map(|(_, kind)| *kind).collect();
         }
         let sources = listed("source");
@@ -83,6 +84,27 @@ impl Kind {
             Self::Rebalance => "rebalance recommendations",
             Self::Lifecycle => "lifecycle hooks of Auto Scaling groups",
         }
+    }
+}
+
+/// Whether a matcher of an EventBridge pattern lets a text through. One that is not known here may:
+/// it is better to ask for one event too many than to lose one.
+fn may_match(matcher: &Value, text: &str) -> bool {
+    let of = |key: &str| matcher.get(key).and_then(Value::as_str);
+    if let Some(exact) = matcher.as_str() {
+        exact == text
+    } else if let Some(prefix) = of("prefix") {
+        text.starts_with(prefix)
+    } else if let Some(suffix) = of("suffix") {
+        text.ends_with(suffix)
+    } else if let Some(other) = of("equals-ignore-case") {
+        other.eq_ignore_ascii_case(text)
+    } else if let Some(but) = of("anything-but") {
+        but != text
+    } else if let Some(but) = matcher.get("anything-but").and_then(Value::as_array) {
+        !but.iter().any(|one| one == text)
+    } else {
+        true
     }
 }
 

@@ -129,6 +129,13 @@ fn imds(env: &[(&str, &str)]) -> Found {
 fn events_are_those_that_its_rules_let_through_or_its_switches_name() {
     let of = |pattern: Value| Kind::of_pattern(&pattern.to_string());
     assert_eq!(of(json!({"detail-type": [SPOT, "Something else"]})), [Kind::Spot]);
+    let matcher = |matcher: Value| of(json!({"detail-type": [matcher]}));
+    assert_eq!(matcher(json!({"prefix": "EC2 Spot"})), [Kind::Spot]);
+    assert_eq!(matcher(json!({"suffix": "Recommendation"})), [Kind::Rebalance]);
+    assert_eq!(matcher(json!({"anything-but": [SPOT, REBALANCE]})).len(), 4);
+    assert_eq!(matcher(json!({"anything-but": SPOT})).len(), 5);
+    assert_eq!(matcher(json!({"equals-ignore-case": SPOT.to_uppercase()})), [Kind::Spot]);
+    assert_eq!(matcher(json!({"wildcard": "EC2 *"})).len(), 6, "it may be any of them");
     assert_eq!(of(json!({"source": ["aws.health"]})), [Kind::Health]);
     assert_eq!(of(json!({"source": ["aws.ec2"]})), [Kind::Spot, Kind::State, Kind::Rebalance]);
     assert_eq!(of(json!({})).len(), 5, "everything");
@@ -328,7 +335,11 @@ fn nodes_of_tenon_of_node_groups_and_of_fargate_lose_nothing() {
 fn a_queue_is_here_by_its_account_and_region() {
     assert!(is_here(URL, &scope()));
     assert!(is_here("http://127.0.0.1:4566/111122223333/nth", &scope()));
+    assert!(is_here("https://eu-central-1.queue.amazonaws.com/111122223333/nth", &scope()));
     assert!(!is_here("https://sqs.eu-west-1.amazonaws.com/111122223333/nth", &scope()));
+    assert!(!is_here("https://queue.amazonaws.com/111122223333/nth", &scope()));
+    let first = Scope { region: "us-east-1".to_owned(), ..scope() };
+    assert!(is_here("https://queue.amazonaws.com/111122223333/nth", &first));
     assert!(!is_here("https://sqs.eu-central-1.amazonaws.com/444455556666/nth", &scope()));
     assert!(!is_here("nth", &scope()));
 }
