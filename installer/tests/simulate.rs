@@ -316,3 +316,27 @@ fn drained_nodes_and_what_a_drain_would_lose_or_wait_for_are_told() {
     assert!(bench.screen(&save).starts_with("exit code 0"));
     assert_screen!("drains_no_snapshot", bench, "simulate -f s.json --drain a=b");
 }
+
+#[test]
+fn a_change_to_node_pools_is_compared_with_what_is() {
+    let bench = Bench::new();
+    let pool = std::fs::read_to_string(fixture("pool.yaml")).expect("a fixture");
+    let pool = pool.split("---").next().expect("the NodePool").to_owned();
+    // Labels of the template make NodeClaims drift.
+    let label = "template:\n    metadata:\n      labels: { team: a }\n";
+    bench.write("change.yaml", &pool.replacen("template:\n", label, 1));
+    bench.write("limited.yaml", &pool.replace("cpu: \"100\"", "cpu: \"0\""));
+    bench.write("wrong.yaml", &pool.replace("kind: NodePool", "kind: NodePol"));
+    let input = "simulate -f pool.yaml -f cluster.yaml -f workloads.yaml --catalog catalog.json";
+    assert_screen!("what_if", bench, &format!("{input} --what-if change.yaml"));
+    let alone = "simulate -f pool.yaml -f workloads.yaml --catalog catalog.json";
+    assert_screen!("what_if_limited", bench, &format!("{alone} --what-if limited.yaml"));
+    bench.write("pool-alone.yaml", &pool);
+    let limited = "simulate -f limited.yaml -f workloads.yaml --catalog catalog.json";
+    assert_screen!("what_if_more", bench, &format!("{limited} --what-if pool-alone.yaml"));
+    let wrong = bench.screen(&format!("{input} --what-if wrong.yaml"));
+    assert!(wrong.starts_with("exit code 2") && wrong.contains("wrong.yaml:1:"), "{wrong}");
+    let json = bench.json(&format!("{alone} --what-if limited.yaml"));
+    assert_eq!(json["schema"], "tenon.sh/what-if/v1alpha1");
+    assert_eq!(json["after"]["launched"], 0);
+}

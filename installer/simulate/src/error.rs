@@ -1,10 +1,10 @@
 //! Why a simulation could not be made.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tenon_state::catalog::CatalogError;
 
-use super::problem::Problem;
+use super::problem::{Problem, TYPED};
 use super::words::counted;
 
 /// How many problems are printed; a wrong template repeats its mistake in every object.
@@ -96,6 +96,16 @@ impl SimulateError {
             | Self::ReadOnce => "input",
             Self::NotFound { .. } | Self::NothingToDrain { .. } => "not-found",
         }
+    }
+
+    /// The same about manifests that were taken as a text, and come from this file.
+    #[must_use]
+    pub fn of_file(mut self, file: &Path) -> Self {
+        if let Self::Manifests { problems } = &mut self {
+            let typed = problems.iter_mut().filter(|problem| problem.file == Path::new(TYPED));
+            typed.for_each(|problem| file.clone_into(&mut problem.file));
+        }
+        self
     }
 
     /// The single facts behind the error, one per line.

@@ -5,6 +5,9 @@ use std::path::PathBuf;
 
 use super::documents::Document;
 
+/// Stands for the file in problems of manifests that are no file.
+pub(super) const TYPED: &str = "manifest";
+
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {

@@ -13,10 +13,7 @@ use super::decode::decode;
 use super::documents::{Document, Notation, cut};
 use super::error::SimulateError;
 use super::input::{Input, Read};
-use super::problem::Problem;
-
-/// Stands for the file in problems of manifests that are no file.
-pub(super) const TYPED: &str = "manifest";
+use super::problem::{Problem, TYPED};
 
 /// What files held.
 #[derive(Debug)]

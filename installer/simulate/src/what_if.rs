@@ -4,6 +4,8 @@
 //! What the operator's drift controller would find is part of the answer: NodeClaims whose NodePool
 //! has another hash or requirements that they no longer meet are drifted in the second simulation.
 
+mod text;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
@@ -24,7 +26,7 @@ use super::input::{Input, Read};
 use super::options::{Loops, Options};
 use super::outcome::{Launch, Outcome, Totals};
 use super::parts::PodName;
-use super::problem::Problem;
+use super::problem::{Problem, TYPED};
 use super::{Gathered, Simulation, SpotPrices, gather, read};
 
 /// The version of the format.
@@ -215,7 +217,7 @@ fn node_pools(manifests: &str, rules: &LabelRules) -> Result<Vec<NodePool>, Simu
     let mut pools = Vec::new();
     let mut problems = Vec::new();
     let problem = |object: String, path: String, message: String| Problem {
-        file: read::TYPED.into(),
+        file: TYPED.into(),
         document: (1, None),
         line: 1,
         object,

@@ -138,6 +138,10 @@ pub struct SimulateArgs {
     /// pending (may be repeated)
     #[arg(long, value_name = "SELECTOR", help_heading = "Input")]
     pub drain: Vec<Drain>,
+    /// Compare the plans with the NodePools of this file, in place of those of the same name, and
+    /// without them
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["what", "save"])]
+    pub what_if: Option<PathBuf>,
     /// Save the planner's input to this file
     #[arg(long, value_name = "FILE")]
     pub save: Option<PathBuf>,

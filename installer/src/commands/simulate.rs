@@ -1,5 +1,7 @@
 //! `tenon simulate` and `tenon explain`: what the operator would do and why, without doing it.
 
+use std::path::Path;
+
 use dialoguer::console::Term;
 use kube::Client;
 use tenon_installer_core::{clock, target};
@@ -26,6 +28,9 @@ pub(crate) async fn run(
     let mut options = options(&args.source, Freshness::Latest);
     options.drain.clone_from(&args.drain);
     let mut spot = prices(global, &args.source, args.source.live).await?;
+    if let Some(file) = &args.what_if {
+        return compare(global, options, args.source.live, (file, &mut spot), *printer).await;
+    }
     let (mut simulation, _) = read(global, options, args.source.live, &mut spot, printer).await?;
     if let Some(path) = &args.save {
         simulation.save(path)?;
@@ -40,6 +45,27 @@ pub(crate) async fn run(
     printer.json(&outcome);
     printer.text(&outcome.text());
     simulation.notes().iter().for_each(|note| printer.note(note));
+    Ok(0)
+}
+
+/// Says what the NodePools of a file would change.
+async fn compare(
+    global: &GlobalArgs,
+    options: Options,
+    live: bool,
+    (file, spot): (&Path, &mut SpotPrices),
+    printer: Printer,
+) -> Result<u8, ExpectedError> {
+    options.check(live)?;
+    let manifests = std::fs::read_to_string(file)
+        .map_err(|source| SimulateError::Read { path: file.to_owned(), source })?;
+    let client = if live { Some(target::client(&global.kubeconfig()).await?) } else { None };
+    spot.ask_all().await;
+    let compared = tenon_simulate::what_if(options, client.as_ref(), &manifests, spot.known());
+    let compared = compared.await.map_err(|error| error.of_file(file))?;
+    compared.warnings.iter().for_each(|warning| printer.warn(warning));
+    printer.json(&compared);
+    printer.text(&compared.text());
     Ok(0)
 }
 
