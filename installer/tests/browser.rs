@@ -143,6 +143,8 @@ async fn decisions_lead_to_what_they_are_about() {
     let (server, browser) = shown(60).await;
     browser.run("document.getElementById('tab-decisions').click()").await;
     browser.until("document.querySelectorAll('.decision').length === 3").await;
+    // Rows have no text until a frame has found them in view (`content-visibility`).
+    browser.until("document.getElementById('decisions').innerText.includes('done after')").await;
     let shown = browser.text("#decisions").await;
     for expected in [
         "consolidation: replace node ip-10-0-0-1.ec2.internal of NodePool default with a new one",
