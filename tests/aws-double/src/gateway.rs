@@ -52,6 +52,7 @@ pub mod request;
 pub mod reservations;
 pub mod response;
 pub mod rewrite;
+mod scaling_groups;
 pub mod seed;
 mod server;
 pub mod service;

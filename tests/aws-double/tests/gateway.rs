@@ -22,6 +22,8 @@ use tenon_aws_double::{Gateway, GatewayConfig};
 use tokio::runtime::Runtime;
 use tokio::sync::Mutex;
 
+#[path = "gateway/auto_scaling.rs"]
+mod auto_scaling;
 #[path = "gateway/consistency.rs"]
 mod consistency;
 #[path = "gateway/events.rs"]

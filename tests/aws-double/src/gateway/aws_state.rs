@@ -19,6 +19,7 @@ use super::placement_groups::PlacementGroups;
 use super::prices::Prices;
 use super::request::Params;
 use super::reservations::Reservations;
+use super::scaling_groups::Groups;
 use super::shifts::ZonalShifts;
 use super::templates::Templates;
 use crate::clock::Clock;
@@ -75,8 +76,8 @@ pub struct AwsState {
     pub(super) image_tags: Mutex<BTreeMap<String, BTreeMap<String, String>>>,
     /// Customer managed keys of queues, by the queue's name.
     pub(super) queue_keys: Mutex<BTreeMap<String, String>>,
-    /// What lifecycle hooks announce to, by the names of group and hook; empty is EventBridge.
-    pub(super) hook_targets: Mutex<BTreeMap<(String, String), String>>,
+    /// Auto Scaling groups.
+    pub(super) auto_scaling: Mutex<Groups>,
     amis: Vec<Ami>,
     catalog: Arc<Catalog>,
     prices: Prices,
@@ -108,7 +109,7 @@ impl AwsState {
             fleets: Mutex::default(),
             image_tags: Mutex::default(),
             queue_keys: Mutex::default(),
-            hook_targets: Mutex::default(),
+            auto_scaling: Mutex::default(),
             amis: amis(),
             catalog: Arc::default(),
             prices: Prices::default(),

@@ -98,6 +98,15 @@ async fn answer(
     }
 }
 
+/// Launches instances, for another service.
+pub(crate) async fn run_instances(
+    request: &AwsRequest,
+    principal: &Principal,
+    aws_state: &AwsState,
+) -> Result<AwsResponse, AwsError> {
+    launch::run(request, principal, aws_state).await
+}
+
 /// The answer to a dry run that would have been allowed.
 fn dry_run() -> AwsError {
     AwsError::new("DryRunOperation", "Request would have succeeded, but DryRun flag is set.")

@@ -219,7 +219,7 @@ impl Eks {
             action if action.contains("PodIdentityAssociation") => self.pod_identity(&call).await,
             action if action.contains("Addon") => self.addon(&call),
             action if action.contains("FargateProfile") => self.fargate_profile(&call),
-            action if action.contains("Nodegroup") => self.node_group(&call),
+            action if action.contains("Nodegroup") => self.node_group(&call).await,
             _ => Err(AwsError::not_implemented(request)),
         }
     }

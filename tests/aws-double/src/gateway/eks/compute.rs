@@ -1,10 +1,16 @@
-//! Fargate profiles and node groups.
+//! Fargate profiles and node groups. A node group that is created has an Auto Scaling group, which
+//! launches from the launch template that it names.
 
+use json_patch::merge;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::{Eks, Lifetime, OnCluster, Tags, in_use, not_found, page, seconds, strings};
+use crate::gateway::auto_scaling;
+use crate::gateway::request::Params;
 use crate::gateway::response::AwsError;
+use crate::gateway::scaling_groups::Group;
+use crate::gateway::service::Principal;
 
 /// A Fargate profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +32,8 @@ pub(super) struct NodeGroup {
     role_arn: String,
     instance_types: Vec<String>,
     n_nodes: u32,
+    /// What it was created with, and its Auto Scaling group; null for the one that is always there.
+    settings: Value,
 }
 
 impl Eks {
@@ -47,6 +55,7 @@ impl Eks {
             role_arn: role_arn.to_owned(),
             instance_types,
             n_nodes,
+            settings: Value::Null,
         };
         self.state.lock().node_groups.insert(name.to_owned(), group);
     }
@@ -110,23 +119,90 @@ impl Eks {
         }
     }
 
-    pub(super) fn node_group(&self, call: &OnCluster<'_>) -> Result<Value, AwsError> {
-        let state = self.state.lock();
+    pub(super) async fn node_group(&self, call: &OnCluster<'_>) -> Result<Value, AwsError> {
+        let missing = |name: &str| not_found(format!("No node group found for name: {name}."));
         match call.request.action.as_str() {
             "ListNodegroups" => {
-                let names = state.node_groups.keys().map(|name| json!(name)).collect();
+                let names = self.state.lock().node_groups.keys().map(|name| json!(name)).collect();
                 page::page(call.request, "nodegroups", names)
             }
             "DescribeNodegroup" => {
                 let name = call.name()?;
-                let group = state
-                    .node_groups
-                    .get(name)
-                    .ok_or_else(|| not_found(format!("No node group found for name: {name}.")))?;
-                Ok(json!({ "nodegroup": group.json(call) }))
+                let group = self.state.lock().node_groups.get(name).cloned();
+                Ok(json!({ "nodegroup": group.ok_or_else(|| missing(name))?.json(call) }))
+            }
+            "CreateNodegroup" => self.create_node_group(call).await,
+            "UpdateNodegroupConfig" => {
+                let name = call.name()?;
+                let group = self.state.lock().node_groups.get(name).cloned();
+                let group = group.ok_or_else(|| missing(name))?;
+                let scaling = &call.request.json["scalingConfig"];
+                let size =
+                    |key: &str| scaling[key].as_u64().and_then(|size| usize::try_from(size).ok());
+                let sizes = (size("minSize"), size("maxSize"), size("desiredSize"));
+                let principal = Principal::administrator(call.aws_state);
+                let its = group.auto_scaling_group();
+                auto_scaling::resize(call.request, &principal, call.aws_state, its, sizes).await?;
+                let id = Uuid::new_v4().to_string();
+                Ok(json!({ "update": {
+                    "id": id,
+                    "status": "Successful",
+                    "type": "ConfigUpdate",
+                    "params": [],
+                    "createdAt": seconds(self.clock.now()),
+                    "errors": [],
+                } }))
             }
             _ => Err(AwsError::not_implemented(call.request)),
         }
+    }
+
+    async fn create_node_group(&self, call: &OnCluster<'_>) -> Result<Value, AwsError> {
+        let name = call.required("nodegroupName")?;
+        if self.state.lock().node_groups.contains_key(name) {
+            return Err(in_use(format!("NodeGroup already exists with name {name}")));
+        }
+        let mut settings = call.request.json.clone();
+        let Some(template) = settings["launchTemplate"]["id"].as_str() else {
+            return Err(AwsError::not_implemented(call.request));
+        };
+        let version = settings["launchTemplate"]["version"].as_str().unwrap_or("$Default");
+        let template = [("LaunchTemplateId", template), ("Version", version)];
+        let size = |key: &str| {
+            let size = settings["scalingConfig"][key].as_u64().unwrap_or(0);
+            usize::try_from(size).unwrap_or_default()
+        };
+        let tags = [
+            ("eks:cluster-name", call.cluster.name.as_str()),
+            ("eks:nodegroup-name", name),
+            ("k8s.io/cluster-autoscaler/enabled", "true"),
+        ];
+        let tags = tags.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let group = Group {
+            min: size("minSize"),
+            max: size("maxSize"),
+            desired: size("desiredSize"),
+            template: Params::of(template),
+            subnets: strings(&settings["subnets"]),
+            tags: tags.into(),
+            ..Group::default()
+        };
+        let its = format!("eks-{name}-{}", Uuid::new_v4());
+        let principal = Principal::administrator(call.aws_state);
+        auto_scaling::create(call.request, &principal, call.aws_state, &its, group).await?;
+        settings["resources"] = json!({ "autoScalingGroups": [{ "name": its }] });
+        let group = NodeGroup {
+            arn: call.arn(&format!("nodegroup/{}/{name}/{}", call.cluster.name, Uuid::new_v4())),
+            tags: call.tags(),
+            created: self.clock.now(),
+            role_arn: call.required("nodeRole")?.to_owned(),
+            instance_types: strings(&settings["instanceTypes"]),
+            n_nodes: 0,
+            settings,
+        };
+        let answer = json!({ "nodegroup": group.json(call) });
+        self.state.lock().node_groups.insert(name.to_owned(), group);
+        Ok(answer)
     }
 }
 
@@ -148,8 +224,14 @@ impl FargateProfile {
 }
 
 impl NodeGroup {
+    /// Name of its Auto Scaling group.
+    fn auto_scaling_group(&self) -> &str {
+        let name = self.settings.pointer("/resources/autoScalingGroups/0/name");
+        name.and_then(Value::as_str).unwrap_or_default()
+    }
+
     fn json(&self, call: &OnCluster<'_>) -> Value {
-        json!({
+        let mut answer = json!({
             "nodegroupName": call.name,
             "nodegroupArn": self.arn,
             "clusterName": call.cluster.name,
@@ -165,6 +247,14 @@ impl NodeGroup {
             "nodeRole": self.role_arn,
             "health": { "issues": [] },
             "tags": self.tags,
-        })
+        });
+        let groups = call.aws_state.auto_scaling.lock();
+        if let Some(group) = groups.get(self.auto_scaling_group()) {
+            merge(&mut answer, &self.settings);
+            answer["scalingConfig"] = json!({
+                "minSize": group.min, "maxSize": group.max, "desiredSize": group.desired,
+            });
+        }
+        answer
     }
 }
