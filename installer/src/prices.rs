@@ -116,17 +116,18 @@ impl SpotPrices {
         self.answer.as_ref()?.2.as_ref().ok()
     }
 
+    /// Why there are no prices, where EC2 was asked.
+    pub(crate) fn warning(&self) -> Option<String> {
+        let why = self.answer.as_ref()?.2.as_ref().err()?;
+        Some(format!("{why}; spot is priced as on-demand"))
+    }
+
     /// Prices a simulation by the last answer.
     pub(crate) fn price(&self, simulation: &mut Simulation) -> Pricing {
-        let warning = match &self.answer {
-            Some((_, _, Err(why))) => Some(format!("{why}; spot is priced as on-demand")),
-            Some((_, _, Ok(prices))) => {
-                simulation.price_spot(prices);
-                None
-            }
-            None => None,
-        };
-        Pricing { has_spot_prices: self.known().is_some(), warning }
+        if let Some(prices) = self.known() {
+            simulation.price_spot(prices);
+        }
+        Pricing { has_spot_prices: self.known().is_some(), warning: self.warning() }
     }
 }
 

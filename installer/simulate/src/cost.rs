@@ -4,7 +4,6 @@
 
 mod by;
 mod idle;
-mod prices;
 mod savings;
 mod share;
 mod text;
@@ -19,14 +18,13 @@ use tenon_planner::snapshot::{Node, Placement, Pod};
 pub use self::by::CostBy;
 use self::by::Groups;
 pub use self::idle::Idle;
-pub use self::prices::Discount;
-use self::prices::Prices;
 pub use self::savings::Savings;
 use self::share::{Shares, shares};
 use super::error::SimulateError;
 use super::explain::{Known, index};
 use super::fleet::pool_of;
 use super::options::{Loops, Options};
+use super::prices::{Discount, Prices};
 use super::{Gathered, Simulation, from_gathered, gather};
 
 /// The version of the format.

@@ -4,25 +4,21 @@
 //! that an annotation or a PodDisruptionBudget keeps where they are.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use serde::Serialize;
 use tenon_crds::{labels, selector};
-use tenon_planner::resources::MicroUsd;
-use tenon_planner::snapshot::{CapacityType, Catalog, Offering};
+use tenon_planner::Snapshot;
 use tenon_state::wire;
 
 use super::complete;
 use super::error::SimulateError;
 use super::input::Input;
 use super::options;
+use super::prices::Prices;
 use super::parts::PodName;
 
 /// By which Cluster Autoscaler knows pods that must not be evicted, with the value `false`.
 const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
-
-/// On nodes of managed node groups: `ON_DEMAND` or `SPOT`.
-const EKS_CAPACITY_TYPE: &str = "eks.amazonaws.com/capacityType";
 
 /// A static pod's; its kubelet runs it.
 const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -149,12 +145,13 @@ impl Drain {
     }
 
     /// With what its nodes cost.
-    pub(super) fn priced(&self, catalogs: &[Arc<Catalog>]) -> Drained {
-        let prices = self.nodes.iter().map(|(_, labels)| price(catalogs, labels));
-        let prices: Vec<Option<MicroUsd>> = prices.collect();
+    pub(super) fn priced(&self, snapshot: &Snapshot) -> Drained {
+        let known = Prices::new(snapshot);
+        let prices = self.nodes.iter().map(|(_, labels)| known.listed(labels));
+        let prices: Vec<Option<f64>> = prices.collect();
         Drained {
             nodes: self.nodes.iter().map(|(name, _)| name.clone()).collect(),
-            price_per_hour: prices.iter().flatten().map(|price| price.as_usd()).sum(),
+            price_per_hour: prices.iter().flatten().sum(),
             without_price: prices.iter().filter(|price| price.is_none()).count(),
             pods: self.pods,
             lost: self.lost.clone(),
@@ -184,20 +181,4 @@ fn held(pod: &wire::Pod, blocking: &[wire::PodDisruptionBudget]) -> Option<Strin
     let budget = blocking.iter().find(selects)?;
     let name = budget.metadata.name.as_deref().unwrap_or_default();
     Some(format!("PodDisruptionBudget {name} allows no disruption"))
-}
-
-/// What a machine with these labels costs, whichever tool launched it: by the first catalog that
-/// has its type. One that does not say how it was bought counts as on demand.
-fn price(catalogs: &[Arc<Catalog>], labels: &BTreeMap<String, String>) -> Option<MicroUsd> {
-    let kind = labels.get(labels::INSTANCE_TYPE)?;
-    let zone = labels.get(labels::ZONE)?;
-    let own = labels.get(labels::CAPACITY_TYPE).and_then(|text| CapacityType::parse(text));
-    let capacity_type = own.unwrap_or_else(|| match labels.get(EKS_CAPACITY_TYPE) {
-        Some(text) if text == "SPOT" => CapacityType::Spot,
-        _ => CapacityType::OnDemand,
-    });
-    let types = catalogs.iter().flat_map(|catalog| &catalog.instance_types);
-    let offerings = types.filter(|it| it.name == *kind).flat_map(|it| &it.offerings);
-    let same = |it: &&Offering| it.zone == *zone && it.capacity_type == capacity_type;
-    offerings.filter(same).filter_map(Offering::known_price).min()
 }

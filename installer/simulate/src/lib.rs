@@ -30,6 +30,7 @@ mod options;
 mod outcome;
 mod parts;
 mod prepare;
+mod prices;
 mod problem;
 mod prune;
 mod read;
@@ -54,7 +55,7 @@ use tenon_state::cluster::Cluster;
 
 pub use self::advice::{Advice, Cause};
 use self::catalogs::SPOT_ASSUMED;
-pub use self::cost::{Cost, CostBy, CostRow, Costs, Discount, Idle, Savings, read_costs};
+pub use self::cost::{Cost, CostBy, CostRow, Costs, Idle, Savings, read_costs};
 pub use self::drain::{Drained, Held};
 pub use self::encoded::list_page;
 pub use self::error::SimulateError;
@@ -69,6 +70,7 @@ pub use self::outcome::Outcome;
 use self::outcome::Plans;
 pub use self::parts::PodName;
 use self::prepare::Prepared;
+pub use self::prices::Discount;
 use self::read::Files;
 pub use self::what_if::{WhatIf, what_if, what_if_of};
 pub use self::words::{age, counted};
@@ -116,6 +118,23 @@ pub async fn read(
     note: &(dyn Fn(&str) + Sync),
 ) -> Result<Simulation, SimulateError> {
     from_gathered(gather(&options, client, note).await?, options)
+}
+
+/// The same with the manifests of a text beside all else: where both have an object of one name,
+/// that of the text counts.
+pub async fn read_with(
+    options: Options,
+    client: &Client,
+    manifests: &str,
+    note: &(dyn Fn(&str) + Sync),
+) -> Result<Simulation, SimulateError> {
+    let mut gathered = gather(&options, Some(client), note).await?;
+    if let Gathered::Objects(input) = &mut gathered {
+        let mut more = Input::default();
+        read::manifests(manifests)?.into_iter().for_each(|read| more.add(read));
+        input.extend(more);
+    }
+    from_gathered(gathered, options)
 }
 
 fn from_gathered(gathered: Gathered, options: Options) -> Result<Simulation, SimulateError> {
@@ -247,7 +266,7 @@ impl Simulation {
         let Options { now, seed, .. } = self.options;
         let mut outcome = Outcome::new(&self.snapshot, &plans, now, seed);
         if let Some(drained) = &self.drained {
-            outcome.add_drained(drained.priced(&self.snapshot.catalogs));
+            outcome.add_drained(drained.priced(&self.snapshot));
         }
         outcome.warnings.clone_from(&self.warnings);
         outcome.skipped_kinds.clone_from(&self.skipped);

@@ -53,20 +53,27 @@ impl<'a> Prices<'a> {
     /// What a node costs per hour, if that is known. The planner knows it of those that have a
     /// NodePool; others cost what the catalogs say.
     pub(super) fn of(&self, node: &Node) -> Option<f64> {
-        let listed = || match capacity_type(node)? {
-            "spot" => self.spot.get(&key(node)),
-            "on-demand" => self.on_demand.get(&key(node)),
+        let known = node.price.map(MicroUsd::as_usd);
+        known.or_else(|| self.listed(&node.labels))
+    }
+
+    /// What the catalogs say that a node with these labels costs per hour.
+    pub(super) fn listed(&self, labels: &BTreeMap<String, String>) -> Option<f64> {
+        let price = match capacity_type(labels)? {
+            "spot" => self.spot.get(&key(labels)),
+            "on-demand" => self.on_demand.get(&key(labels)),
             _ => None,
         };
-        node.price.as_ref().or_else(listed).map(|price| price.as_usd())
+        price.map(|price| price.as_usd())
     }
 
     /// What the spot nodes cost, and would cost on demand.
     pub(super) fn discount(&self, snapshot: &Snapshot) -> Option<Discount> {
         let mut sum = Discount { nodes: 0, price_per_hour: 0.0, on_demand_per_hour: 0.0 };
-        for node in snapshot.nodes.iter().filter(|node| capacity_type(node) == Some("spot")) {
-            if let (Some(price), Some(on_demand)) = (self.of(node), self.on_demand.get(&key(node)))
-            {
+        for node in snapshot.nodes.iter().filter(|node| capacity_type(&node.labels) == Some("spot"))
+        {
+            let on_demand = self.on_demand.get(&key(&node.labels));
+            if let (Some(price), Some(on_demand)) = (self.of(node), on_demand) {
                 sum.nodes += 1;
                 sum.price_per_hour += price;
                 sum.on_demand_per_hour += on_demand.as_usd();
@@ -77,21 +84,21 @@ impl<'a> Prices<'a> {
 }
 
 /// `spot`, `on-demand` or `reserved`; instances of unlabelled node groups are on-demand ones.
-pub(super) fn capacity_type(node: &Node) -> Option<&str> {
-    if let Some(known) = node.labels.get(labels::CAPACITY_TYPE) {
+pub(super) fn capacity_type(labels: &BTreeMap<String, String>) -> Option<&str> {
+    if let Some(known) = labels.get(labels::CAPACITY_TYPE) {
         return Some(known);
     }
-    match node.labels.get(OF_NODE_GROUPS).map(String::as_str) {
+    match labels.get(OF_NODE_GROUPS).map(String::as_str) {
         Some("SPOT") => Some("spot"),
         Some("CAPACITY_BLOCK") => Some("reserved"),
         Some(_) => Some("on-demand"),
-        None => node.labels.contains_key(labels::INSTANCE_TYPE).then_some("on-demand"),
+        None => labels.contains_key(labels::INSTANCE_TYPE).then_some("on-demand"),
     }
 }
 
 /// Instance type and zone.
-fn key(node: &Node) -> (&str, &str) {
-    let label = |key: &str| node.labels.get(key).map(String::as_str).unwrap_or_default();
+fn key(labels: &BTreeMap<String, String>) -> (&str, &str) {
+    let label = |key: &str| labels.get(key).map(String::as_str).unwrap_or_default();
     (label(labels::INSTANCE_TYPE), label(labels::ZONE))
 }
 
@@ -101,9 +108,8 @@ mod tests {
 
     #[test]
     fn nodes_of_node_groups_have_a_capacity_type() {
-        let node = |pairs: &[(&str, &str)]| {
-            let labels = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-            Node { labels: labels.collect(), ..Node::default() }
+        let all = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+            pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
         };
         let type_ = ("node.kubernetes.io/instance-type", "m7i.large");
         for (labels, expected) in [
@@ -115,7 +121,7 @@ mod tests {
             // It may run anywhere.
             (&[], None),
         ] {
-            assert_eq!(capacity_type(&node(labels)), expected, "{labels:?}");
+            assert_eq!(capacity_type(&all(labels)), expected, "{labels:?}");
         }
     }
 }

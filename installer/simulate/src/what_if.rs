@@ -52,6 +52,8 @@ pub struct WhatIf {
     pub drift: Vec<Drift>,
     /// What a person should know about the changed input.
     pub warnings: Vec<String>,
+    /// What was assumed about instance types and prices.
+    pub notes: Vec<String>,
 }
 
 /// One of the two simulations.
@@ -149,7 +151,8 @@ pub async fn what_if(
     };
     let mut before = simulation(*input, options.clone())?;
     let mut after = simulation(changed, options)?;
-    Ok(WhatIf::new(&before.outcome(Loops::Both), after.outcome(Loops::Both), drift))
+    let found = WhatIf::new(&before.outcome(Loops::Both), after.outcome(Loops::Both), drift);
+    Ok(WhatIf { notes: after.notes().to_vec(), ..found })
 }
 
 /// The same for a cluster that is in memory; `snapshot` makes the planner's input of it, and of a
@@ -358,6 +361,7 @@ impl WhatIf {
             after: Side::new(&after, new),
             drift,
             warnings: after.warnings,
+            notes: Vec::new(),
         }
     }
 }

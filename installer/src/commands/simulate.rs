@@ -63,9 +63,10 @@ async fn compare(
     spot.ask_all().await;
     let compared = tenon_simulate::what_if(options, client.as_ref(), &manifests, spot.known());
     let compared = compared.await.map_err(|error| error.of_file(file))?;
-    compared.warnings.iter().for_each(|warning| printer.warn(warning));
+    spot.warning().iter().chain(&compared.warnings).for_each(|warning| printer.warn(warning));
     printer.json(&compared);
     printer.text(&compared.text());
+    compared.notes.iter().for_each(|note| printer.note(note));
     Ok(0)
 }
 

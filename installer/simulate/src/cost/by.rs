@@ -9,7 +9,7 @@ use tenon_crds::labels;
 use tenon_planner::snapshot::{Node, Pod};
 use tenon_state::wire;
 
-use super::prices::capacity_type;
+use super::super::prices::capacity_type;
 use super::{label, node_pool};
 
 /// What costs are grouped by.
@@ -77,7 +77,9 @@ impl CostBy {
     pub(super) fn of_node(&self, node: &Node) -> Option<String> {
         match self {
             Self::NodePool => Some(node_pool(node)),
-            Self::CapacityType => Some(capacity_type(node).unwrap_or("(unknown)").to_owned()),
+            Self::CapacityType => {
+                Some(capacity_type(&node.labels).unwrap_or("(unknown)").to_owned())
+            }
             Self::Zone => Some(label(node, labels::ZONE)),
             Self::InstanceType => Some(label(node, labels::INSTANCE_TYPE)),
             Self::Namespace | Self::Workload | Self::Label(_) => None,
