@@ -36,8 +36,8 @@ pub(super) const CHECKS: &[Check] = &[
         title: "no Cluster Autoscaler runs",
         cause: "The Cluster Autoscaler and Tenon launch nodes for the same pending pods, and each \
              removes nodes that the other one keeps.",
-        fix: "kubectl -n kube-system scale deployment cluster-autoscaler --replicas 0   # once \
-             `tenon simulate --live --drain` shows that NodePools cover its node groups",
+        fix: "tenon migrate cas --cluster <cluster> --region <region> --dry-run   # shows how its \
+             node groups would become NodePools",
         run: cluster_autoscaler,
     },
     Check {

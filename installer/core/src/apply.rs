@@ -6,8 +6,10 @@
 
 pub mod adopt;
 pub mod aws_auth;
+pub mod drain;
 pub mod ec2;
 pub mod eks;
+mod groups;
 pub mod handler;
 pub mod iam;
 pub mod messaging;
@@ -18,6 +20,7 @@ pub mod wait;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -257,6 +260,18 @@ pub async fn perform(
             let queues = (from.as_str(), to.as_str());
             handler::move_messages(&context.aws, queues, *fed, (*seconds, progress)).await
         }
+        Action::Annotate { object, annotations } => {
+            patch(context, object, &serde_json::json!({"metadata": {"annotations": annotations}}))
+                .await
+        }
+        Action::AwaitReady { object, seconds } => await_ready(context, object, *seconds).await,
+        Action::Cordon { nodes, install_id } => drain::cordon(context, nodes, install_id).await,
+        Action::Uncordon { nodes } => drain::uncordon(context, nodes).await,
+        Action::SetRebalance { group, is_suspended } => {
+            groups::set_rebalance(&context.aws, group, *is_suspended).await
+        }
+        Action::ResizeGroup(size) => groups::resize(context, size).await,
+        Action::EmptyNode(asked) => drain::empty(context, asked, progress).await,
         Action::AwaitLeader { lease, deployment, seconds } => {
             adopt::await_leader(context, lease, deployment, *seconds).await.map(drop)
         }
@@ -293,6 +308,16 @@ async fn patch(
     let key = object.key();
     let tries = wait::Tries::seconds(60);
     Ok(wait::transient(tries, || context.cluster.merge(&object.resource, &key, patch)).await?)
+}
+
+async fn await_ready(context: &Context, object: &Object, seconds: u64) -> Result<(), Failure> {
+    let what = format!("{} to be ready", object.key());
+    let (at_most, every) = (Duration::from_secs(seconds), Duration::from_secs(1));
+    wait::until(&what, at_most, every, || async {
+        let live = context.cluster.get(&object.resource, &object.key()).await?;
+        Ok(wait::readiness_lacks(live.as_ref()).map_or(Ok(()), Err))
+    })
+    .await
 }
 
 async fn restart(context: &Context, object: &Object) -> Result<(), Failure> {

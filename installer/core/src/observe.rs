@@ -12,3 +12,4 @@ pub mod labelled;
 pub mod messaging;
 pub mod node_groups;
 pub mod state;
+pub mod templates;

@@ -35,6 +35,11 @@ pub const REPLICAS: &str = "tenon.sh/replicas-before";
 /// Tag of what is adopted in AWS, and annotation of Karpenter's Deployment: the id of the
 /// installation.
 pub const ADOPTED_BY: &str = "tenon.sh/adopted-by";
+/// Annotation of Cluster Autoscaler's Deployment: the sizes that its groups had before they were
+/// emptied.
+pub const SIZES: &str = "tenon.sh/sizes-before";
+/// Annotation of a Node: the id of the installation that cordoned it.
+pub const CORDONED_BY: &str = "tenon.sh/cordoned-by";
 
 /// Tags by key.
 pub type Tags = BTreeMap<String, String>;

@@ -14,7 +14,7 @@ use self::change::{Change, Origin};
 use crate::kubernetes::object::Object;
 use crate::words::count;
 
-pub use action::{Action, Adoptee, RoleChanges};
+pub use action::{Action, Adoptee, GroupSize, NodeMove, RoleChanges};
 pub use diff::{CANARY_GOES, calls, changes, object_changes, policy, role_changes, step_id};
 
 pub use diff::diff;

@@ -13,9 +13,9 @@ use tenon_state::wire;
 use super::complete;
 use super::error::SimulateError;
 use super::input::Input;
-use super::options;
-use super::prices::Prices;
+use super::options::{self, Which};
 use super::parts::PodName;
+use super::prices::Prices;
 
 /// By which Cluster Autoscaler knows pods that must not be evicted, with the value `false`.
 const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
@@ -71,11 +71,15 @@ pub(super) fn drain(
         return Ok(None);
     }
     let none = BTreeMap::new();
-    let has = |node: &wire::Node, drain: &options::Drain| {
-        selector::selects(&drain.selector, node.metadata.labels.as_ref().unwrap_or(&none))
+    let has = |node: &wire::Node, drain: &options::Drain| match &drain.which {
+        Which::Labels(selector) => {
+            selector::selects(selector, node.metadata.labels.as_ref().unwrap_or(&none))
+        }
+        Which::Names(names) => names.contains(node.name()),
     };
     for drain in drains {
-        if !input.nodes.iter().any(|node| has(node, drain)) {
+        let is_by_label = matches!(drain.which, Which::Labels(_));
+        if is_by_label && !input.nodes.iter().any(|node| has(node, drain)) {
             return Err(SimulateError::NothingToDrain { selector: drain.text.clone() });
         }
     }

@@ -1,5 +1,6 @@
 //! What a simulation starts from.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -41,15 +42,34 @@ pub struct Options {
 pub struct Drain {
     /// As it was typed.
     pub text: String,
-    /// What their labels have to be.
-    pub selector: LabelSelector,
+    /// Which nodes.
+    pub(crate) which: Which,
+}
+
+/// Which nodes are taken as drained.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Which {
+    /// Those whose labels are selected; there must be one.
+    Labels(LabelSelector),
+    /// Those with these names, as far as they are there.
+    Names(BTreeSet<String>),
+}
+
+impl Drain {
+    /// By their names.
+    pub fn nodes(names: impl IntoIterator<Item = String>) -> Self {
+        let names = names.into_iter().collect::<BTreeSet<_>>();
+        let text = names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        Self { text, which: Which::Names(names) }
+    }
 }
 
 impl std::str::FromStr for Drain {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Ok(Self { text: text.to_owned(), selector: tenon_crds::selector::parse(text)? })
+        let selector = tenon_crds::selector::parse(text)?;
+        Ok(Self { text: text.to_owned(), which: Which::Labels(selector) })
     }
 }
 

@@ -1,5 +1,7 @@
 //! `tenon migrate`: from other tools to Tenon.
 
+mod cas;
+
 use serde_json::{Value, json};
 use tenon_installer_core::cleanup::Cleanup;
 use tenon_installer_core::failure::Failure;
@@ -27,6 +29,7 @@ pub(crate) async fn run(
     cleanup: &Cleanup,
 ) -> Result<u8, ExpectedError> {
     match &args.from {
+        MigrateFrom::Cas(args) => Box::pin(cas::run(global, args, printer, cleanup)).await,
         MigrateFrom::Nth(args) => from_nth(global, args, printer, cleanup).await,
     }
 }

@@ -11,6 +11,7 @@ use kube::ResourceExt;
 use serde::Serialize;
 use tenon_crds::quantity::Quantity;
 use tenon_crds::selector;
+use tenon_installer_core::apply::drain::must_leave;
 use tenon_installer_core::words::{count, some};
 
 /// Nodes of NodePools carry it.
@@ -75,7 +76,7 @@ impl Risk {
         let moving = pods
             .iter()
             .filter(|pod| node_of(pod).is_some_and(|node| ours.contains(&node)))
-            .filter(|pod| super::stranded::must_leave(pod))
+            .filter(|pod| must_leave(pod))
             .collect::<Vec<_>>();
         let names = |which: &dyn Fn(&Pod) -> bool| {
             moving.iter().filter(|pod| which(pod)).map(|pod| name(pod)).collect::<Vec<_>>()

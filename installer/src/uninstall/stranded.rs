@@ -8,11 +8,12 @@
 use std::time::Duration;
 
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use kube::api::{DynamicObject, ListParams, PropagationPolicy};
 use kube::core::ApiResource;
 use serde_json::{Value, json};
+use tenon_installer_core::apply::drain::must_leave;
 use tenon_installer_core::apply::{Context, ec2, iam};
 use tenon_installer_core::aws::Aws;
 use tenon_installer_core::desired::Desired;
@@ -178,14 +179,6 @@ async fn drain(context: &Context, node: &str, at_most: Duration) -> Result<(), F
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-}
-
-/// Pods of DaemonSets and static pods stay with their node; ended ones hold nothing.
-pub(super) fn must_leave(pod: &Pod) -> bool {
-    let of_daemon_set = pod.owner_references().iter().any(|owner| owner.kind == "DaemonSet");
-    let is_static = pod.annotations().contains_key("kubernetes.io/config.mirror");
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    !of_daemon_set && !is_static && !matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 /// Waits until EC2 says twice in a row that an instance is terminated or unknown.

@@ -331,6 +331,7 @@ async fn node_groups_say_subnets_images_and_architectures() {
         name: "system".to_owned(),
         subnet_ids: vec!["subnet-b".to_owned(), "subnet-c".to_owned()],
         image: "BOTTLEROCKET_ARM_64".to_owned(),
+        ..NodeGroup::default()
     }];
     known.survey.security_groups = vec!["sg-nodes".to_owned()];
     let mut config = Config::default();

@@ -1,9 +1,12 @@
 //! The operator that is there, whoever installed it: `tenon install`, Helm, Flux or Argo CD.
 
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::Api;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, ResourceExt as _};
 use serde_json::Value;
+use tenon_crds::selector::selects;
 
 use super::client::{Cluster, KubeError, failed};
 use super::lease::Place;
@@ -135,6 +138,11 @@ impl OperatorDeployment {
         selector(&self.live)
     }
 
+    /// Whether a pod is one of its own.
+    pub fn has(&self, pod: &Pod) -> bool {
+        has(&self.live, pod)
+    }
+
     /// The Lease that its replicas hold in turn.
     pub fn lease(&self) -> Place {
         Place::of(&self.live)
@@ -155,6 +163,14 @@ impl OperatorDeployment {
             Some(Leader { pod, since: spec.acquire_time.map(|time| time.0) })
         }))
     }
+}
+
+/// Whether a pod is one of a Deployment's.
+pub fn has(deployment: &Value, pod: &Pod) -> bool {
+    let selector = deployment.pointer("/spec/selector").cloned().unwrap_or_default();
+    let Ok(selector) = serde_json::from_value::<LabelSelector>(selector) else { return false };
+    pod.metadata.namespace.as_deref() == deployment["metadata"]["namespace"].as_str()
+        && selects(&selector, pod.labels())
 }
 
 /// The selector of a Deployment, as the API server takes it.

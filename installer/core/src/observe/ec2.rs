@@ -1,7 +1,7 @@
 //! What EC2 holds: the network that nodes are to use, and what the operator made. All that the
 //! installer asks EC2, for a plan and for the checks, it asks here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use aws_sdk_ec2::types::{
@@ -171,6 +171,38 @@ impl Selection {
             }
         }
     }
+}
+
+/// What an instance type has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TypeSize {
+    /// vCPUs.
+    pub cpu: i64,
+    /// Memory in MiB.
+    pub memory_mib: i64,
+}
+
+/// What instance types have, by name; one that EC2 does not know in this region is not among them.
+pub async fn type_sizes(
+    aws: &Aws,
+    types: &BTreeSet<String>,
+) -> Result<BTreeMap<String, TypeSize>, AwsError> {
+    if types.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    // By a filter: an unknown type would be an error otherwise.
+    let named = Filter::builder().name("instance-type");
+    let named = named.set_values(Some(types.iter().cloned().collect())).build();
+    let pages = aws.ec2.describe_instance_types().filters(named).into_paginator().items().send();
+    let found = all(pages).await.calling("ec2:DescribeInstanceTypes", "*")?;
+    let sizes = found.into_iter().filter_map(|kind| {
+        let size = TypeSize {
+            cpu: kind.v_cpu_info?.default_v_cpus?.into(),
+            memory_mib: kind.memory_info?.size_in_mib?,
+        };
+        Some((kind.instance_type?.as_str().to_owned(), size))
+    });
+    Ok(sizes.collect())
 }
 
 /// Subnets.

@@ -1,12 +1,14 @@
 //! The managed node groups of a cluster: what its nodes are like before Tenon launches any.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use aws_sdk_ec2::types::Filter;
-use aws_sdk_eks::types::Nodegroup;
+use aws_sdk_eks::types::{CapacityTypes, Nodegroup, Taint as NodeGroupTaint, TaintEffect};
 
 use crate::aws::{Aws, AwsError, Calling, all};
 use crate::settings::config::Architecture;
+
+use super::templates::TemplateRef;
 
 /// The tags that EKS puts on instances of a node group.
 const CLUSTER_TAG: &str = "tag:eks:cluster-name";
@@ -22,6 +24,29 @@ pub struct NodeGroup {
     /// EKS's name of its image, such as `AL2023_x86_64_STANDARD`; `CUSTOM` where a launch template
     /// chooses.
     pub image: String,
+    /// The types that it may launch; none where its launch template says it.
+    pub instance_types: Vec<String>,
+    /// It buys spot instances.
+    pub is_spot: bool,
+    /// What its nodes are labelled with, beside EKS's own labels.
+    pub labels: BTreeMap<String, String>,
+    /// What its nodes are tainted with.
+    pub taints: Vec<Taint>,
+    /// Size of the disk, in GiB, where no launch template says it.
+    pub disk_gib: Option<i32>,
+    /// What the user gave to launch from; EKS makes its own of it.
+    pub template: Option<TemplateRef>,
+}
+
+/// A taint as Kubernetes spells it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Taint {
+    /// Such as `example.com/dedicated`.
+    pub key: String,
+    /// Empty for a taint without a value.
+    pub value: String,
+    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
+    pub effect: String,
 }
 
 impl NodeGroup {
@@ -58,10 +83,33 @@ pub async fn read(aws: &Aws, cluster: &str) -> Result<Vec<NodeGroup>, AwsError> 
 }
 
 fn view(name: &str, group: Nodegroup) -> NodeGroup {
+    let template = group.launch_template.and_then(|it| Some((it.id?, it.version)));
     NodeGroup {
         name: name.to_owned(),
         subnet_ids: group.subnets.unwrap_or_default(),
         image: group.ami_type.map_or_else(String::new, |image| image.as_str().to_owned()),
+        instance_types: group.instance_types.unwrap_or_default(),
+        is_spot: group.capacity_type == Some(CapacityTypes::Spot),
+        labels: group.labels.unwrap_or_default().into_iter().collect(),
+        taints: group.taints.unwrap_or_default().into_iter().map(taint).collect(),
+        disk_gib: group.disk_size,
+        template: template.map(|(id, version)| TemplateRef {
+            id,
+            version: version.unwrap_or_else(|| "$Default".to_owned()),
+        }),
+    }
+}
+
+fn taint(taint: NodeGroupTaint) -> Taint {
+    let effect = match taint.effect.as_ref().map(TaintEffect::as_str) {
+        Some("NO_EXECUTE") => "NoExecute",
+        Some("PREFER_NO_SCHEDULE") => "PreferNoSchedule",
+        _ => "NoSchedule",
+    };
+    Taint {
+        key: taint.key.unwrap_or_default(),
+        value: taint.value.unwrap_or_default(),
+        effect: effect.to_owned(),
     }
 }
 

@@ -1,6 +1,8 @@
 //! What a step does, as a value: everything that it takes is in it, so that carrying it out needs
 //! no choice.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use tenon_iam_policies::Document;
 
@@ -277,6 +279,43 @@ pub enum Action {
         /// seconds is moved.
         fed: Option<u64>,
     },
+    /// Write annotations of an object that may be somebody else's; without a value, one goes.
+    Annotate {
+        /// Where it is.
+        object: Object,
+        /// Those that change; the others stay.
+        annotations: BTreeMap<String, Option<String>>,
+    },
+    /// Wait until the condition `Ready` of an object is true.
+    AwaitReady {
+        /// Where it is.
+        object: Object,
+        /// How long it may take, in seconds.
+        seconds: u64,
+    },
+    /// Keep new pods off nodes, and remember which were not cordoned before.
+    Cordon {
+        /// Names of the nodes.
+        nodes: Vec<String>,
+        /// By whom.
+        install_id: String,
+    },
+    /// Let pods onto nodes again.
+    Uncordon {
+        /// Names of the nodes.
+        nodes: Vec<String>,
+    },
+    /// Keep an Auto Scaling group from moving instances between zones, or let it again.
+    SetRebalance {
+        /// Name of the group.
+        group: String,
+        /// Whether it is kept from it.
+        is_suspended: bool,
+    },
+    /// Change the sizes of an Auto Scaling group.
+    ResizeGroup(GroupSize),
+    /// Evict the pods of a node, and terminate its instance.
+    EmptyNode(NodeMove),
     /// Wait until a pod of a Deployment leads.
     AwaitLeader {
         /// The Lease.
@@ -292,6 +331,40 @@ pub enum Action {
     Apply(Object),
     /// Apply a Deployment and start its pods anew, because what they get at admission changed.
     Restart(Object),
+}
+
+/// The sizes that an Auto Scaling group is to have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GroupSize {
+    /// Name of the group.
+    pub group: String,
+    /// The managed node group that it belongs to, through which its sizes are changed.
+    pub node_group: Option<String>,
+    /// The least number of instances.
+    pub min: i32,
+    /// How many there should be, if that changes.
+    pub desired: Option<i32>,
+    /// How long it may take, in seconds.
+    pub seconds: u64,
+}
+
+/// A node that is emptied.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeMove {
+    /// Name of its Auto Scaling group.
+    pub group: String,
+    /// `i-…`
+    pub instance: String,
+    /// Its name in the cluster; none if the instance never joined.
+    pub node: Option<String>,
+    /// Pods go that are protected, or that nothing starts again.
+    pub is_forced: bool,
+    /// How long one pod may take to leave it, in seconds.
+    pub pod_seconds: u64,
+    /// How long all of them may take, in seconds.
+    pub seconds: u64,
 }
 
 /// A thing in AWS that is somebody else's, and used.

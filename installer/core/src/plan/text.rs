@@ -77,9 +77,13 @@ fn step_lines(step: &Step, kind_width: usize) -> Vec<Line> {
 fn service(kind: &str) -> &'static str {
     match kind {
         "IAM role" | "instance profile" | "service-linked role" | "IAM identity provider" => "IAM",
-        "EKS access entry" | "Pod Identity association" | "EKS add-on" | "Fargate profile" => "EKS",
+        "EKS access entry"
+        | "Pod Identity association"
+        | "EKS add-on"
+        | "Fargate profile"
+        | "node group" => "EKS",
         "SQS queue" | "EventBridge rule" => "SQS and EventBridge",
-        "subnet" | "security group" | "lifecycle hook" => "EC2",
+        "subnet" | "security group" | "lifecycle hook" | "Auto Scaling group" => "EC2",
         _ => "Kubernetes",
     }
 }

@@ -82,7 +82,14 @@ pub fn perform(action: &Action, desired: &Desired, actual: &mut Actual) {
         | Action::StartDaemonSet { .. }
         | Action::RemoveTargets { .. }
         | Action::DeleteHook { .. }
-        | Action::MoveMessages { .. } => panic!("a migration is no part of an installation"),
+        | Action::MoveMessages { .. }
+        | Action::Annotate { .. }
+        | Action::AwaitReady { .. }
+        | Action::Cordon { .. }
+        | Action::Uncordon { .. }
+        | Action::SetRebalance { .. }
+        | Action::ResizeGroup(_)
+        | Action::EmptyNode(_) => panic!("a migration is no part of an installation"),
         Action::Delete(object) => {
             actual.objects.remove(&object.key());
             actual.labelled.retain(|other| other.key() != object.key());
