@@ -154,7 +154,7 @@ impl Command<'_> {
             "objects": proposal.objects,
             "notes": proposal.notes,
         }));
-        self.printer.raw(&propose::yaml(&proposal));
+        self.printer.text(propose::yaml(&proposal).trim_end());
         Ok(0)
     }
 
@@ -222,6 +222,8 @@ impl Command<'_> {
         if !reasons.is_empty() {
             return Err(unfit(reasons));
         }
+        let all = move_.found.groups.iter().map(|group| group.name.clone());
+        let all = all.collect::<BTreeSet<_>>();
         move_.found = self.only_wanted(move_.found);
         let objects = match &self.args.node_pools {
             Some(file) => from_file(file)?,
@@ -248,6 +250,14 @@ impl Command<'_> {
             is_forced: self.args.force,
         };
         move_.parts = steps::migrate(&move_.found, &autoscaler, &move_.objects, (&id, limits));
+        let wanted = move_.found.groups.iter().map(|group| group.name.clone()).collect();
+        let others = all.difference(&wanted).cloned().collect::<Vec<_>>();
+        if let Some(first) = move_.parts.first_mut().filter(|_| !others.is_empty()) {
+            first.plan.warnings.push(format!(
+                "nothing scales the other groups any more, they keep their nodes: {}",
+                others.join(", ")
+            ));
+        }
         Ok(move_)
     }
 

@@ -34,7 +34,7 @@ fn a_group_keeps_the_number_of_its_instances() {
                 ("VPCZoneIdentifier", &subnets),
                 ("LaunchTemplate.LaunchTemplateName", &template),
                 ("LaunchTemplate.Version", "$Latest"),
-                ("Tags.member.1.Key", "team"),
+                ("Tags.member.1.Key", "crew"),
                 ("Tags.member.1.Value", "red"),
             ]
         };
@@ -47,7 +47,7 @@ fn a_group_keeps_the_number_of_its_instances() {
         assert_eq!((min.as_str(), desired.as_str(), instances.len()), ("1", "2", 2));
         let (first, second) = (&instances[0].0, &instances[1].0);
         let tags = bed.instance(first).tags;
-        assert_eq!(tags.get("team").map(String::as_str), Some("red"));
+        assert_eq!(tags.get("crew").map(String::as_str), Some("red"));
         assert_eq!(tags.get("aws:autoscaling:groupName").map(String::as_str), Some("group"));
         assert_ne!(bed.instance(first).zone, bed.instance(second).zone);
 
