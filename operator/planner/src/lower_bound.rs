@@ -5,6 +5,8 @@ mod splits;
 mod whole;
 mod zones;
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use fixedbitset::FixedBitSet;
 
 use crate::compile::Problem;
@@ -14,6 +16,9 @@ use crate::machine_specs::MachineSpecs;
 use crate::policy::Policy;
 use crate::resources::MicroUsd;
 use crate::snapshot::Snapshot;
+use crate::tables::machines::machine_meets;
+use crate::tables::shapes::ClassId;
+use crate::tables::taints::untolerated;
 use splits::Splits;
 use zones::{ItemInZone, Zones};
 
@@ -23,6 +28,14 @@ const ROUNDS: u64 = 3_000;
 
 /// With a budget for fewer rounds the bound may be too far from the best one to say anything.
 const LEAST_ROUNDS: u64 = 100;
+
+/// How many machines are asked for how many classes of pods whether they take them. Beyond that, a
+/// machine counts as if it took all.
+const MOST_ASKED: usize = 200_000;
+
+/// How many sets of pods are told apart that machines take. A machine of any further set counts as
+/// if it took all.
+const MOST_SETS: usize = 64;
 
 /// A lower bound of what launches for the pending pods cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +83,66 @@ struct Relaxation {
     zones: Zones,
     /// By kind: the zones where it costs so much, as one of [`Zones::alike`].
     sold_in: Vec<usize>,
+    taken: Taken,
+}
+
+/// Which items the machines that exist may take, by taints and labels.
+struct Taken {
+    /// Sets of items; the first has all.
+    sets: Vec<FixedBitSet>,
+    /// By position in the order of machines: its set.
+    of_machine: Vec<usize>,
+}
+
+impl Taken {
+    /// `shapes`: by item.
+    fn new(problem: &Problem<'_>, shapes: &[usize]) -> Self {
+        let tables = &problem.tables;
+        let machines = &tables.machines.order;
+        let mut all = FixedBitSet::with_capacity(shapes.len());
+        all.insert_range(..);
+        let classes: BTreeSet<_> = shapes.iter().map(|&shape| tables.shapes[shape].class).collect();
+        let mut taken = Self { sets: vec![all], of_machine: vec![0; machines.len()] };
+        if classes.len().saturating_mul(machines.len()) > MOST_ASKED {
+            return taken;
+        }
+        // What a pod only prefers keeps it from nowhere.
+        let weakest: BTreeMap<_, Vec<_>> = classes
+            .into_iter()
+            .map(|class| {
+                let variants = &tables.classes[class].variants;
+                let relaxed = variants.relaxed();
+                (class, relaxed.map(|index| variants.at(index, &tables.symbols)).collect())
+            })
+            .collect();
+        let mut known: BTreeMap<FixedBitSet, usize> = BTreeMap::new();
+        for (position, &machine) in machines.iter().enumerate() {
+            let taints = &tables.snapshot.nodes[machine].taints;
+            let takes = |class: &ClassId| {
+                let tolerations = &tables.classes[*class].tolerations;
+                weakest[class].iter().any(|variant| {
+                    untolerated(taints, tolerations, variant.preferred_taints).is_none()
+                        && machine_meets(tables, machine, &variant.requirements)
+                })
+            };
+            let classes: BTreeSet<ClassId> =
+                weakest.keys().copied().filter(|class| takes(class)).collect();
+            let is_taken = |item: &usize| classes.contains(&tables.shapes[shapes[*item]].class);
+            let mut set = FixedBitSet::with_capacity(shapes.len());
+            set.extend((0..shapes.len()).filter(is_taken));
+            let next = taken.sets.len();
+            taken.of_machine[position] = match known.get(&set) {
+                Some(&index) => index,
+                None if next == MOST_SETS => 0,
+                None => {
+                    known.insert(set.clone(), next);
+                    taken.sets.push(set);
+                    next
+                }
+            };
+        }
+        taken
+    }
 }
 
 impl Relaxation {
@@ -99,7 +172,7 @@ impl Relaxation {
     }
 
     /// What the room of machines that exist is worth at most: at the unit prices of a type that
-    /// holds every pod, where pods are in the machine's zone, no pod costs less than its value.
+    /// holds every pod that the machine may take, no such pod costs less than its value.
     #[expect(clippy::cast_precision_loss, reason = "a bound, rounded down")]
     fn worth_of_machines(
         &self,
@@ -111,28 +184,32 @@ impl Relaxation {
         // For machines in each of the zones, then for those in none of them, where no pods are that
         // have a rule about them.
         let n_zones = self.zones.alike.len();
-        let universal: Vec<Vec<usize>> = (0..=n_zones)
-            .map(|zone| {
-                let dealt_there = |item: usize| self.sold_in[self.items[item].kinds[0]] == zone;
-                let asked: Vec<usize> = (0..self.items.len())
-                    .filter(|&item| !self.deals.is_dealt(item) || dealt_there(item))
-                    .collect();
-                let holds = |&kind: &usize| {
-                    asked.iter().all(|&it| self.items[it].kinds.binary_search(&kind).is_ok())
-                };
-                (0..self.kinds.len()).filter(holds).collect()
-            })
-            .collect();
-        let worth = |&machine: &usize| {
+        let universal = |zone: usize, set: usize| {
+            let dealt_there = |item: usize| self.sold_in[self.items[item].kinds[0]] == zone;
+            let asked: Vec<usize> = self.taken.sets[set]
+                .ones()
+                .filter(|&item| !self.deals.is_dealt(item) || dealt_there(item))
+                .collect();
+            let holds = |&kind: &usize| {
+                asked.iter().all(|&it| self.items[it].kinds.binary_search(&kind).is_ok())
+            };
+            let kinds: Vec<usize> = (0..self.kinds.len()).filter(holds).collect();
+            // A machine that takes none of the pods is worth nothing.
+            (!asked.is_empty()).then_some(kinds)
+        };
+        let mut known: BTreeMap<(usize, usize), Option<Vec<usize>>> = BTreeMap::new();
+        let worth = |(&machine, &set): (&usize, &usize)| {
+            let zone = self.zones.of_machine(problem, machine).unwrap_or(n_zones);
+            let kinds = known.entry((zone, set)).or_insert_with(|| universal(zone, set));
             let room = &machines.room()[machine * machines.width()..];
             let room = [room[0].max(0) as f64, room[1].max(0) as f64];
-            universal[self.zones.of_machine(problem, machine).unwrap_or(n_zones)]
-                .iter()
-                .map(|&kind| price(kind, room))
+            kinds.as_ref().map_or(0.0, |kinds| {
+                let worths = kinds.iter().map(|&kind| price(kind, room));
                 // Without such a type the machine may be worth anything.
-                .fold(bound, f64::min)
+                worths.fold(bound, f64::min)
+            })
         };
-        machines.order.iter().map(worth).sum()
+        machines.order.iter().zip(&self.taken.of_machine).map(worth).sum()
     }
 }
 
@@ -192,7 +269,8 @@ fn relaxation(problem: &Problem<'_>) -> Relaxation {
         item.kinds = known.collect();
     }
     let places = hosts::Places::of(problem, &shapes, &items);
-    Relaxation { kinds, items, places, deals, zones, sold_in }
+    let taken = Taken::new(problem, &shapes);
+    Relaxation { kinds, items, places, deals, zones, sold_in, taken }
 }
 
 /// The types of a NodePool in zones that cost the same.

@@ -1,11 +1,13 @@
 //! The bound with rules and whole pods against other ways to find what pods cost at least.
 
+use k8s_openapi::api::core::v1::Taint;
 use microlp::{ComparisonOp, OptimizationDirection, Problem, SolveOutcome, Variable};
 use proptest::prelude::*;
 
 use super::fixtures::pool;
 use crate::lower_bound;
 use crate::policy::Policy;
+use crate::resources::Resources;
 use crate::snapshot::{
     CapacityType, Catalog, InstanceType, Node, NodeClassRef, NodePhase, Offering, PodShape,
     Snapshot,
@@ -440,4 +442,68 @@ fn many_spread_services_are_bounded_within_a_percent_of_another_solver() {
     let ours = bound(&types, &services);
     let pieces = by_another_solver(&types, &services);
     assert!(ours >= pieces * 0.995, "{ours} instead of {pieces}");
+}
+
+#[test]
+fn machines_count_only_for_pods_that_they_take() {
+    let offered = |zone: &str| Offering {
+        zone: zone.to_owned(),
+        capacity_type: CapacityType::OnDemand,
+        requirements: Vec::new(),
+        price: usd(1.0),
+        available: true,
+        reservation_capacity: None,
+        unpriced: None,
+    };
+    let kind = instance_type("type", 8000, 32 << 30, 1000, vec![offered("a")]);
+    let catalog = Catalog { node_class: NodeClassRef::default(), instance_types: vec![kind] };
+    // Two NodePools whose nodes no pod of the other one can use.
+    let label = |pool: &str| ("team".to_owned(), pool.to_owned());
+    let with = |nodes: &[Node]| {
+        let mut world = Builder::new(catalog.clone());
+        for team in ["red", "blue"] {
+            let mut pool = pool(team);
+            pool.template.labels.extend([label(team)]);
+            world = world.pool(pool);
+            let mut pod = shape(790, 1 << 10);
+            pod.node_selector.extend([label(team)]);
+            for copy in 0..20 {
+                world = world.pending(&format!("{team}-{copy}"), pod.clone());
+            }
+        }
+        let world = nodes.iter().cloned().fold(world, Builder::node);
+        lower_bound(&world.build(), &Policy::default()).price.as_usd()
+    };
+    let node = |team: Option<&str>, taints: &[&str]| {
+        let taint = |key: &&str| Taint {
+            key: (*key).to_owned(),
+            value: None,
+            effect: "NoSchedule".to_owned(),
+            time_added: None,
+        };
+        let room = Resources { cpu: 3950, memory: 16 << 30, pods: 58, ..Resources::default() };
+        let mut node = Node {
+            key: "one".to_owned(),
+            name: Some("one".to_owned()),
+            taints: taints.iter().map(taint).collect(),
+            capacity: room.clone(),
+            allocatable: room,
+            ready: true,
+            phase: NodePhase::Initialized,
+            ..Node::default()
+        };
+        node.labels.insert(ZONE.to_owned(), "a".to_owned());
+        node.labels.extend(team.map(label));
+        node
+    };
+    // Ten of them fill a machine.
+    let alone = with(&[]);
+    assert!((alone - 4.0).abs() < 0.01, "{alone}");
+    for closed in [node(None, &[]), node(Some("red"), &["closed"]), node(Some("green"), &[])] {
+        let there = with(&[closed]);
+        assert!((there - alone).abs() < 1e-6, "{there}");
+    }
+    // Half as large as those that are for sale.
+    let open = with(&[node(Some("red"), &[])]);
+    assert!((open - 3.5).abs() < 0.01, "{open}");
 }
