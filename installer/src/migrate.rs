@@ -3,3 +3,4 @@
 
 pub(crate) mod cas;
 pub(crate) mod nth;
+pub(crate) mod stopped;

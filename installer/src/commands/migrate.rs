@@ -7,6 +7,7 @@ use tenon_installer_core::cleanup::Cleanup;
 use tenon_installer_core::failure::Failure;
 use tenon_installer_core::kubernetes::object::{Key, Object};
 use tenon_installer_core::kubernetes::operator_deployment;
+use tenon_installer_core::lock::Lock;
 use tenon_installer_core::plan::impact::Impact;
 use tenon_installer_core::plan::text::{Line, counts, plan_lines};
 use tenon_installer_core::plan::{Moved, Plan};
@@ -19,6 +20,7 @@ use crate::cli::migrate::{MigrateArgs, MigrateFrom, NthArgs};
 use crate::errors::ExpectedError;
 use crate::migrate::nth::fit::{self, Wanted};
 use crate::migrate::nth::{self, Feed, Found, Handler, Ours, steps};
+use crate::migrate::stopped::Stopped as _;
 use crate::printer::Printer;
 
 /// Migrates.
@@ -34,6 +36,26 @@ pub(crate) async fn run(
     }
 }
 
+/// Asks whether to go on, then keeps other installers away.
+async fn agreed(
+    global: &GlobalArgs,
+    session: &Session,
+    (operation, what): (&str, &str),
+    cleanup: &Cleanup,
+) -> Result<Lock, ExpectedError> {
+    confirm(global, &format!("Proceed with the {what}?")).await?;
+    session.lock(global, operation, cleanup).await
+}
+
+/// Whether what was agreed to is still what has to be done.
+fn same(plan: &Plan, now: &Plan) -> Result<(), ExpectedError> {
+    if plan == now {
+        Ok(())
+    } else {
+        Err(ExpectedError::Moved(Moved { changes: plan.changes_to(now) }))
+    }
+}
+
 async fn from_nth(
     global: &GlobalArgs,
     args: &NthArgs,
@@ -45,7 +67,7 @@ async fn from_nth(
     let session = Box::pin(Session::open(global, &settings, given, Fallback::Record)).await?;
     session.introduce(*printer);
     let at_once = args.yes && !args.dry_run;
-    let mut lock =
+    let lock =
         if at_once { Some(session.lock(global, "migrate nth", cleanup).await?) } else { None };
     let (found, ours) = observe(&session, args).await?;
     let plan = plan(&session, args, &found, &ours)?;
@@ -63,18 +85,16 @@ async fn from_nth(
         return Ok(0);
     }
     printer.note_lines(&lines);
-    if !args.yes {
-        let what = if args.undo { "return to Node Termination Handler" } else { "migration" };
-        confirm(global, &format!("Proceed with the {what}?")).await?;
-    }
-    if lock.is_none() {
-        lock = Some(session.lock(global, "migrate nth", cleanup).await?);
-        let (found, ours) = observe(&session, args).await?;
-        let now = self::plan(&session, args, &found, &ours)?;
-        if now != plan {
-            return Err(ExpectedError::Moved(Moved { changes: plan.changes_to(&now) }));
+    let lock = match lock {
+        Some(lock) => lock,
+        None => {
+            let what = if args.undo { "return to Node Termination Handler" } else { "migration" };
+            let lock = agreed(global, &session, ("migrate nth", what), cleanup).await?;
+            let (found, ours) = observe(&session, args).await?;
+            same(&plan, &self::plan(&session, args, &found, &ours)?)?;
+            lock
         }
-    }
+    };
     open_audit(&session.aws, "migrate nth", session.file.as_deref())?;
     let execution = Execution {
         global,
@@ -229,14 +249,7 @@ fn nothing(args: &NthArgs, found: &Found) -> String {
 fn left(printer: Printer, found: &Found) {
     for handler in &found.handlers {
         let key = handler.live.key();
-        let command = match handler.release() {
-            Some((name, namespace)) => format!("helm -n {namespace} uninstall {name}"),
-            None => {
-                let namespace = key.namespace.as_deref().unwrap_or_default();
-                let kind = key.kind.to_lowercase();
-                format!("kubectl -n {namespace} delete {kind} {}", key.name)
-            }
-        };
+        let command = handler.live.removal();
         printer.prose(&format!(
             "{key} is stopped; when you no longer want to return to it, remove it and its IAM \
              role:"

@@ -14,20 +14,21 @@ use tenon_installer_core::kubernetes::operator_deployment::{self, OperatorDeploy
 use tenon_installer_core::kubernetes::trial;
 use tenon_installer_core::plan::impact::Impact;
 use tenon_installer_core::plan::text::{Line, counts, plan_lines};
-use tenon_installer_core::plan::{Moved, Plan, object_changes};
+use tenon_installer_core::plan::{Plan, object_changes};
 use tenon_installer_core::words::{count, count_are};
 use tenon_simulate::{Drain, Freshness, Loops, Options, Outcome};
 use tenon_state::options::FeatureGates;
 
 use super::super::execution::{Execution, confirm, open_audit};
 use super::super::session::{Fallback, Session, observe_failed, source};
-use super::expected;
+use super::{agreed, expected, same};
 use crate::cli::GlobalArgs;
 use crate::cli::migrate::CasArgs;
 use crate::errors::ExpectedError;
 use crate::migrate::cas::propose::{self, Base, Proposal};
 use crate::migrate::cas::steps::{self, Limits, Part};
 use crate::migrate::cas::{self, Autoscaler, Found, fit};
+use crate::migrate::stopped::Stopped as _;
 use crate::prices::SpotPrices;
 use crate::printer::Printer;
 
@@ -51,7 +52,7 @@ pub(super) async fn run(
         return command.propose().await;
     }
     let at_once = args.yes && !args.dry_run;
-    let mut lock =
+    let lock =
         if at_once { Some(session.lock(global, "migrate cas", cleanup).await?) } else { None };
     let move_ = command.look().await?;
     let mut report = command.report(&move_);
@@ -68,17 +69,15 @@ pub(super) async fn run(
         return Ok(0);
     }
     printer.note_lines(&lines);
-    if !args.yes {
-        let what = if args.abort { "return to Cluster Autoscaler" } else { "migration" };
-        confirm(global, &format!("Proceed with the {what}?")).await?;
-    }
-    if lock.is_none() {
-        lock = Some(session.lock(global, "migrate cas", cleanup).await?);
-        let (now, plan) = (command.look().await?.plan(), move_.plan());
-        if now != plan {
-            return Err(ExpectedError::Moved(Moved { changes: plan.changes_to(&now) }));
+    let lock = match lock {
+        Some(lock) => lock,
+        None => {
+            let what = if args.abort { "return to Cluster Autoscaler" } else { "migration" };
+            let lock = agreed(global, &session, ("migrate cas", what), cleanup).await?;
+            same(&move_.plan(), &command.look().await?.plan())?;
+            lock
         }
-    }
+    };
     open_audit(&session.aws, "migrate cas", session.file.as_deref())?;
     let done = command.carry_out(&move_).await?;
     drop(lock);
@@ -392,18 +391,11 @@ impl Command<'_> {
                 self.printer.text(&format!("    {node}: {why}"));
             }
         }
-        let key = autoscaler.live.key();
         self.printer.prose(
             "Cluster Autoscaler is stopped. When you no longer want to return to it, remove it, \
              its IAM role, and the groups that are empty:",
         );
-        self.printer.text(&match autoscaler.release() {
-            Some((name, namespace)) => format!("    helm -n {namespace} uninstall {name}"),
-            None => {
-                let namespace = key.namespace.as_deref().unwrap_or_default();
-                format!("    kubectl -n {namespace} delete deployment {}", key.name)
-            }
-        });
+        self.printer.text(&format!("    {}", autoscaler.live.removal()));
         let cluster = &self.session.desired.installation.cluster;
         let stay = |node: &Option<String>| node.as_ref().is_some_and(|it| stays.contains_key(it));
         let empties = move_

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use tenon_installer_core::kubernetes::object::{Object, annotation};
 use tenon_installer_core::observe::auto_scaling::GroupState;
-use tenon_installer_core::ownership::{ADOPTED_BY, REPLICAS, SIZES};
+use tenon_installer_core::ownership::SIZES;
 
 use super::size::{Size, Sizes};
 
@@ -78,34 +78,11 @@ impl Autoscaler {
         })
     }
 
-    /// Replicas that are asked for now.
-    pub(crate) fn replicas_now(&self) -> i64 {
-        self.live.body.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1)
-    }
-
-    /// Replicas that it has, or had before it was stopped.
-    pub(crate) fn replicas(&self) -> i64 {
-        let before = annotation(&self.live.body, REPLICAS).and_then(|text| text.parse().ok());
-        before.unwrap_or_else(|| self.replicas_now())
-    }
-
-    /// The installation that stopped it.
-    pub(crate) fn stopped_by(&self) -> Option<&str> {
-        annotation(&self.live.body, ADOPTED_BY)
-    }
-
     /// The sizes that its groups had, as far as they were recorded.
     pub(crate) fn sizes(&self) -> Sizes {
         let text = annotation(&self.live.body, SIZES);
         let sizes = text.and_then(|text| serde_json::from_str::<BTreeMap<String, Size>>(text).ok());
         sizes.unwrap_or_default()
-    }
-
-    /// Its Helm release, and the release's namespace.
-    pub(crate) fn release(&self) -> Option<(&str, &str)> {
-        let body = &self.live.body;
-        let name = annotation(body, "meta.helm.sh/release-name")?;
-        Some((name, annotation(body, "meta.helm.sh/release-namespace")?))
     }
 }
 

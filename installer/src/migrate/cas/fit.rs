@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use tenon_installer_core::kubernetes::operator_deployment::gitops;
 use tenon_installer_core::words::count;
 
+use super::super::stopped::Stopped as _;
 use super::{Autoscaler, Found};
 
 /// Pods that are listed; the rest is counted.
@@ -12,11 +13,11 @@ const NAMED: usize = 10;
 
 /// Which Cluster Autoscaler is meant; the reasons if none can be.
 pub(crate) fn the_one(found: &Found) -> Result<Option<&Autoscaler>, Vec<String>> {
-    let running = found.autoscalers.iter().filter(|one| one.replicas_now() > 0).count();
+    let running = found.autoscalers.iter().filter(|one| one.live.replicas_now() > 0).count();
     match found.autoscalers.as_slice() {
         [] => Ok(None),
         [only] => Ok(Some(only)),
-        all if running <= 1 => Ok(all.iter().max_by_key(|one| one.replicas_now())),
+        all if running <= 1 => Ok(all.iter().max_by_key(|one| one.live.replicas_now())),
         all => {
             let names = all.iter().map(|one| one.live.key().path()).collect::<Vec<_>>();
             Err(vec![format!(
@@ -41,7 +42,7 @@ pub(crate) fn against(
         reasons.push(format!("Tenon's operator is not ready ({lacks}): see `tenon doctor`"));
     }
     let key = autoscaler.live.key();
-    if autoscaler.replicas_now() > 0
+    if autoscaler.live.replicas_now() > 0
         && let Some(tool) = gitops(&autoscaler.live.body)
     {
         reasons.push(format!(

@@ -15,6 +15,7 @@ use tenon_installer_core::plan::change::changes;
 use tenon_installer_core::plan::{Action, GroupSize, NodeMove, Op, Plan, Step};
 use tenon_installer_core::words::some;
 
+use super::super::stopped::Stopped as _;
 use super::size::{Size, Sizes};
 use super::{Autoscaler, Found, Group};
 
@@ -100,18 +101,18 @@ fn prepare(
         );
         before.push("sizes".to_owned());
     }
-    if autoscaler.replicas_now() > 0 {
+    if autoscaler.live.replicas_now() > 0 {
         let replicas = |n: i64| json!({"spec": {"replicas": n}});
         let action = Action::HandOver {
             deployment: place(autoscaler),
-            replicas: autoscaler.replicas(),
+            replicas: autoscaler.live.replicas(),
             install_id: install_id.to_owned(),
             seconds: limits.seconds,
         };
         plan.steps.push(
             Step::new("stop", &key.kind, &key.path(), Op::Update, action)
                 .because(["it stays"])
-                .changing(changes(&replicas(autoscaler.replicas_now()), &replicas(0)))
+                .changing(changes(&replicas(autoscaler.live.replicas_now()), &replicas(0)))
                 .after(before.clone())
                 .needs(&["patch"], &key.to_string()),
         );
@@ -262,7 +263,7 @@ pub(crate) fn abort(
     (install_id, seconds): (&str, u64),
 ) -> Plan {
     let mut plan = Plan::default();
-    if autoscaler.stopped_by() != Some(install_id) {
+    if autoscaler.live.stopped_by() != Some(install_id) {
         return plan;
     }
     let mut done = Vec::new();
@@ -298,12 +299,12 @@ pub(crate) fn abort(
         let step = Step::new(id, &key.kind, &key.path(), Op::Update, action);
         step.needs(&["patch"], &key.to_string())
     };
-    let replicas = autoscaler.replicas();
+    let replicas = autoscaler.live.replicas();
     let of = |n: i64| json!({"spec": {"replicas": n}});
     let deployment = place(autoscaler);
     plan.steps.push(
         step("start", Action::HandBack { deployment, replicas, seconds })
-            .changing(changes(&of(autoscaler.replicas_now()), &of(replicas)))
+            .changing(changes(&of(autoscaler.live.replicas_now()), &of(replicas)))
             .after(done),
     );
     // Last: as long as the marks are there, a run that was killed knows what it was about.

@@ -7,10 +7,10 @@ use serde_json::Value;
 use tenon_installer_core::apply::handler::NOWHERE;
 use tenon_installer_core::failure::Failure;
 use tenon_installer_core::kubernetes::client::Cluster;
-use tenon_installer_core::kubernetes::object::{Object, annotation};
-use tenon_installer_core::ownership::{ADOPTED_BY, REPLICAS};
+use tenon_installer_core::kubernetes::object::Object;
 use tenon_installer_core::settings::config::Event;
 
+use crate::migrate::stopped::Stopped as _;
 use crate::options::{Options, Sources};
 
 /// A kind of event that it can handle.
@@ -183,30 +183,7 @@ impl Handler {
         if self.is_daemon_set() {
             return body["spec"]["template"]["spec"]["nodeSelector"].get(NOWHERE).is_some();
         }
-        self.replicas_now() == 0
-    }
-
-    /// Replicas of a Deployment that are asked for now.
-    pub(crate) fn replicas_now(&self) -> i64 {
-        self.live.body.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1)
-    }
-
-    /// Replicas that it has, or had before it was stopped.
-    pub(crate) fn replicas(&self) -> i64 {
-        let before = annotation(&self.live.body, REPLICAS).and_then(|text| text.parse().ok());
-        before.unwrap_or_else(|| self.replicas_now())
-    }
-
-    /// The installation that stopped it.
-    pub(crate) fn stopped_by(&self) -> Option<&str> {
-        annotation(&self.live.body, ADOPTED_BY)
-    }
-
-    /// Its Helm release, and the release's namespace.
-    pub(crate) fn release(&self) -> Option<(&str, &str)> {
-        let body = &self.live.body;
-        let name = annotation(body, "meta.helm.sh/release-name")?;
-        Some((name, annotation(body, "meta.helm.sh/release-namespace")?))
+        self.live.replicas_now() == 0
     }
 }
 

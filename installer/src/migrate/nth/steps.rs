@@ -11,6 +11,7 @@ use tenon_installer_core::kubernetes::object::Object;
 use tenon_installer_core::plan::change::changes;
 use tenon_installer_core::plan::{Action, Op, Plan, Step};
 
+use super::super::stopped::Stopped as _;
 use super::fit::Wanted;
 use super::{Feed, Found, Handler, Ours, is_here};
 
@@ -69,11 +70,11 @@ fn stop(handler: &Handler, install_id: &str, seconds: u64) -> Step {
         step(Action::StopDaemonSet { daemon_set, install_id, seconds })
             .because(["it selects no node any more, and stays"])
     } else {
-        let (deployment, replicas) = (place(handler), handler.replicas());
+        let (deployment, replicas) = (place(handler), handler.live.replicas());
         let of = |n: i64| json!({"spec": {"replicas": n}});
         step(Action::HandOver { deployment, replicas, install_id, seconds })
             .because(["it stays"])
-            .changing(changes(&of(handler.replicas_now()), &of(0)))
+            .changing(changes(&of(handler.live.replicas_now()), &of(0)))
     };
     step.needs(&["patch"], &key.to_string())
 }
@@ -176,7 +177,7 @@ fn sources(plan: &mut Plan, feed: &Feed, after: &[String]) -> bool {
 /// The way back: what this installation stopped starts again.
 pub(crate) fn undo(found: &Found, (install_id, seconds): (&str, u64)) -> Plan {
     let mut plan = Plan::default();
-    let ours = found.handlers.iter().filter(|one| one.stopped_by() == Some(install_id));
+    let ours = found.handlers.iter().filter(|one| one.live.stopped_by() == Some(install_id));
     for handler in ours {
         let key = handler.live.key();
         let step = |id: &str, action| Step::new(id, &key.kind, &key.path(), Op::Update, action);
@@ -190,11 +191,11 @@ pub(crate) fn undo(found: &Found, (install_id, seconds): (&str, u64)) -> Plan {
             );
             continue;
         }
-        let (deployment, replicas) = (place(handler), handler.replicas());
+        let (deployment, replicas) = (place(handler), handler.live.replicas());
         let of = |n: i64| json!({"spec": {"replicas": n}});
         plan.steps.push(
             step(&start, Action::HandBack { deployment, replicas, seconds })
-                .changing(changes(&of(handler.replicas_now()), &of(replicas)))
+                .changing(changes(&of(handler.live.replicas_now()), &of(replicas)))
                 .needs(&["patch"], &key.to_string()),
         );
         let deployment = place(handler);
@@ -214,7 +215,7 @@ pub(crate) fn undo(found: &Found, (install_id, seconds): (&str, u64)) -> Plan {
 
 /// Why what was stopped can't do its work again.
 pub(crate) fn against_undo(found: &Found, scope: &Scope, install_id: &str) -> Vec<String> {
-    let ours = found.handlers.iter().filter(|one| one.stopped_by() == Some(install_id));
+    let ours = found.handlers.iter().filter(|one| one.live.stopped_by() == Some(install_id));
     let here = ours.filter_map(|one| Some((one, one.queue().filter(|url| is_here(url, scope))?)));
     let gone = here.filter(|(one, _)| found.feed_of(one).is_none());
     let reasons = gone.map(|(one, url)| {

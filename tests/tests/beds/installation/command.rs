@@ -1,5 +1,6 @@
 //! A run of `tenon` to its end, or to a fault.
 
+use serde_json::Value;
 use tenon_bed::bed::{Bed, Finished};
 
 /// Runs `tenon`, with a fault if `abort_after` says so.
@@ -15,4 +16,14 @@ pub(super) async fn tenon(bed: &Bed, args: &[&str], abort_after: Option<usize>) 
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
     }
+}
+
+/// One check of `tenon doctor`, by its id.
+pub(super) async fn check(bed: &Bed, id: &str) -> Value {
+    let target = ["--cluster", bed.cluster(), "--region", bed.region()];
+    let finished = tenon(bed, &[&["doctor", "-o", "json"][..], &target].concat(), None).await;
+    let report: Value = serde_json::from_str(&finished.stdout).expect("one document");
+    let categories = report["categories"].as_array().expect("categories").iter();
+    let mut checks = categories.flat_map(|one| one["checks"].as_array().expect("checks"));
+    checks.find(|check| check["id"] == id).expect("the check").clone()
 }

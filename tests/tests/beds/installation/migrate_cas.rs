@@ -20,7 +20,7 @@ use tenon_bed::installation::Installation;
 use tenon_bed::user::{LIMIT, User};
 use tenon_bed::wait::{eventually, must};
 
-use super::command::tenon;
+use super::command::{check, tenon};
 
 const PROFILE: &str = "workers";
 /// The managed node group; its Auto Scaling group has another name.
@@ -260,16 +260,6 @@ async fn sizes(bed: &Bed, name: &str) -> (i32, i32, bool) {
     let number = |key: &str| group.get(key).and_then(|it| it.parse().ok()).expect("a number");
     let suspended = group.child("SuspendedProcesses").is_some_and(|it| !it.children.is_empty());
     (number("MinSize"), number("DesiredCapacity"), suspended)
-}
-
-/// One check of `tenon doctor`, by its id.
-async fn check(bed: &Bed, id: &str) -> Value {
-    let target = ["--cluster", bed.cluster(), "--region", bed.region()];
-    let finished = tenon(bed, &[&["doctor", "-o", "json"][..], &target].concat(), None).await;
-    let report: Value = serde_json::from_str(&finished.stdout).expect("one document");
-    let categories = report["categories"].as_array().expect("categories").iter();
-    let mut checks = categories.flat_map(|one| one["checks"].as_array().expect("checks"));
-    checks.find(|check| check["id"] == id).expect("the check").clone()
 }
 
 fn is_ready(pod: &Pod) -> bool {

@@ -12,7 +12,7 @@ use tenon_bed::installation::Installation;
 use tenon_bed::user::{LIMIT, User, instance_of, one_of};
 use tenon_bed::wait::{eventually, must};
 
-use super::command::tenon;
+use super::command::{check, tenon};
 
 const APP: &str = "worker";
 const QUEUE: &str = "nth";
@@ -180,16 +180,6 @@ async fn queues(bed: &Bed) -> String {
 async fn targets(bed: &Bed, rule: &str) -> Value {
     let found = json!({ "Rule": rule });
     moto(bed, "events", "AWSEvents.ListTargetsByRule", found).await["Targets"].clone()
-}
-
-/// One check of `tenon doctor`, by its id.
-async fn check(bed: &Bed, id: &str) -> Value {
-    let target = ["--cluster", bed.cluster(), "--region", bed.region()];
-    let finished = tenon(bed, &[&["doctor", "-o", "json"][..], &target].concat(), None).await;
-    let report: Value = serde_json::from_str(&finished.stdout).expect("one document");
-    let categories = report["categories"].as_array().expect("categories").iter();
-    let mut checks = categories.flat_map(|one| one["checks"].as_array().expect("checks"));
-    checks.find(|check| check["id"] == id).expect("the check").clone()
 }
 
 async fn spot_node(bed: &Bed, user: &User) -> String {
