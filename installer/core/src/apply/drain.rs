@@ -10,7 +10,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::ResourceExt as _;
+use kube::ResourceExt;
 use kube::api::ListParams;
 use serde_json::json;
 use tenon_crds::{labels, selector};
@@ -154,26 +154,34 @@ pub(super) async fn empty(
     if !groups::has(&context.aws, &asked.group, &asked.instance).await? {
         return Ok(());
     }
-    if let Some(name) = &asked.node
-        && is_of(context, name, &asked.instance).await?
-    {
+    if let Some(name) = node_of(context, asked).await? {
         let (evicted, since) = (BTreeMap::new(), BTreeMap::new());
-        let mut emptying = Emptying { context, asked, name, evicted, since };
+        // One that joined after the plan was made takes pods still.
+        cordon(context, std::slice::from_ref(&name), &context.install_id).await?;
+        let mut emptying = Emptying { context, asked, name: &name, evicted, since };
         emptying.evict_all(progress).await?;
         emptying.await_replacements(progress).await?;
     }
     groups::terminate(&context.aws, &asked.group, &asked.instance).await
 }
 
-/// Whether a Node is there, and is this instance.
-async fn is_of(context: &Context, name: &str, instance: &str) -> Result<bool, Failure> {
-    let object = node(name);
-    let live = context.cluster.get(&object.resource, &object.key()).await?;
-    let Some(node) = live.and_then(|live| serde_json::from_value::<Node>(live).ok()) else {
-        return Ok(false);
+/// The node that an instance is now: it may have joined since the plan was made, or again under
+/// another name. Only the server's list proves that it is none.
+async fn node_of(context: &Context, asked: &NodeMove) -> Result<Option<String>, Failure> {
+    let is_it = |node: &Node| {
+        let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
+        id.is_some_and(|id| id.rsplit('/').next() == Some(asked.instance.as_str()))
     };
-    let id = node.spec.and_then(|spec| spec.provider_id);
-    Ok(id.is_some_and(|id| id.rsplit('/').next() == Some(instance)))
+    if let Some(name) = &asked.node {
+        let object = node(name);
+        let live = context.cluster.get(&object.resource, &object.key()).await?;
+        let live = live.and_then(|live| serde_json::from_value::<Node>(live).ok());
+        if live.is_some_and(|node| is_it(&node)) {
+            return Ok(Some(name.clone()));
+        }
+    }
+    let nodes: Vec<Node> = context.cluster.all().await?;
+    Ok(nodes.iter().find(|node| is_it(node)).map(ResourceExt::name_any))
 }
 
 impl Emptying<'_> {
@@ -315,6 +323,8 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::aws::Aws;
+    use crate::testing::Double;
 
     fn pod(annotations: &Value, owner: Option<&str>) -> Pod {
         let owner = owner.map(|kind| {
@@ -335,6 +345,42 @@ mod tests {
             assert!(protection(&protected).is_some_and(|why| why.contains(value)), "{key}");
             let other = pod(&json!({key: "else"}), Some("ReplicaSet"));
             assert_eq!(protection(&other), None, "{key}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_instance_that_joined_after_the_plan_was_made_is_found() {
+        let joined = json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": "late"},
+            "spec": {"providerID": "aws:///eu-central-1a/i-1"},
+        });
+        let list = json!({
+            "apiVersion": "v1", "kind": "NodeList", "metadata": {}, "items": [joined],
+        });
+        let paths = [("/api/v1/nodes", list), ("/api/v1/nodes/late", joined)];
+        let server = Double::start(&paths).await;
+        let context = Context {
+            aws: Aws::nowhere(),
+            cluster: server.cluster(),
+            cluster_name: "prod".to_owned(),
+            install_id: "abcd0123".to_owned(),
+        };
+        let of = async |instance: &str, node: Option<&str>| {
+            let asked = NodeMove {
+                group: "workers".to_owned(),
+                instance: instance.to_owned(),
+                node: node.map(str::to_owned),
+                is_forced: false,
+                pod_seconds: 1,
+                seconds: 1,
+            };
+            node_of(&context, &asked).await.expect("it answers")
+        };
+        for planned in [None, Some("late"), Some("before")] {
+            assert_eq!(of("i-1", planned).await.as_deref(), Some("late"), "{planned:?}");
+            assert_eq!(of("i-2", planned).await, None, "{planned:?}");
         }
     }
 

@@ -91,7 +91,11 @@ pub(super) async fn run(
         ));
         return Ok(0);
     }
-    let what = if args.abort { "Cluster Autoscaler runs again" } else { "The groups are empty" };
+    let what = match (args.abort, move_.found.stays.is_empty()) {
+        (true, _) => "Cluster Autoscaler runs again",
+        (false, true) => "The groups are empty",
+        (false, false) => "The nodes that can be drained are gone",
+    };
     printer.prose(&format!("{what} ({}).", counts(&move_.plan())));
     command.say_left(&move_);
     Ok(0)
