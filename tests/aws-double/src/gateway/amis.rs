@@ -29,7 +29,7 @@ pub struct Ami {
     pub arch: Arch,
     /// What hardware it is made for.
     pub variant: Variant,
-    /// The Kubernetes version that it is made for: `1.36`.
+    /// The Kubernetes version that it is made for: `1.36`; empty if it is for none.
     pub kubernetes: String,
     /// Its release as an alias names it: `v20261112`, `1.49.0` (without `v`), `2026.11.11`.
     pub release: String,
@@ -54,6 +54,8 @@ pub enum Family {
     Al2023,
     /// Bottlerocket: TOML settings.
     Bottlerocket,
+    /// Ubuntu: cloud-init runs the user data.
+    Ubuntu,
     /// Windows Server 2019: PowerShell.
     Windows2019,
     /// Windows Server 2022: PowerShell.
@@ -117,6 +119,7 @@ struct Release {
 
 const EKS: &str = "602401143452";
 const BOTTLEROCKET: &str = "092701018921";
+const CANONICAL: &str = "099720109477";
 const WINDOWS: &str = "801119661308";
 
 /// Every image, by family, Kubernetes version, variant and release.
@@ -136,6 +139,10 @@ pub fn amis() -> Vec<Ami> {
             of.bottlerocket(&mut amis);
             of.windows(&mut amis, minor);
         }
+    }
+    for (index, release) in RELEASES.iter().enumerate() {
+        let recommended = index + 1 == RELEASES.len();
+        Of { kubernetes: String::new(), release, recommended }.ubuntu(&mut amis);
     }
     amis
 }
@@ -263,6 +270,25 @@ impl Of {
                 WINDOWS,
                 "/dev/sda1",
                 parameters,
+            ));
+        }
+    }
+
+    fn ubuntu(&self, amis: &mut Vec<Ami>) {
+        let release = self.release.date.concat();
+        for (arch, word) in [(Arch::X86_64, "amd64"), (Arch::Arm64, "arm64")] {
+            let path = "/aws/service/canonical/ubuntu/server/24.04/stable";
+            let versions = [Some(release.as_str()), self.recommended.then_some("current")];
+            let parameter = |version: &str| format!("{path}/{version}/{word}/hvm/ebs-gp3/ami-id");
+            amis.push(self.ami(
+                format!("ubuntu/images/hvm-ssd-gp3/ubuntu-noble-24.04-{word}-server-{release}"),
+                Family::Ubuntu,
+                arch,
+                Variant::Standard,
+                release.clone(),
+                CANONICAL,
+                "/dev/sda1",
+                versions.into_iter().flatten().map(parameter).collect(),
             ));
         }
     }

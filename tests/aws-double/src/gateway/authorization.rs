@@ -366,7 +366,7 @@ fn denial(
             "UnauthorizedOperation",
             format!("You are not authorized to perform this operation. {message}"),
         ),
-        Protocol::Query => AwsError::new("AccessDenied", message),
+        Protocol::Query | Protocol::RestXml => AwsError::new("AccessDenied", message),
         Protocol::Json(_) if request.service == "sqs" => AwsError::new("AccessDenied", message),
         Protocol::Json(_) => AwsError::new("AccessDeniedException", message).with_status(400),
         Protocol::RestJson => AwsError::new("AccessDeniedException", message),

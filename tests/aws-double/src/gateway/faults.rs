@@ -299,6 +299,9 @@ fn throttled(request: &AwsRequest) -> AwsError {
     match request.protocol {
         Protocol::Ec2 => AwsError::new("RequestLimitExceeded", "Request limit exceeded."),
         Protocol::Query => AwsError::new("Throttling", "Rate exceeded"),
+        Protocol::RestXml => {
+            AwsError::new("SlowDown", "Please reduce your request rate.").with_status(503)
+        }
         Protocol::Json(_) => AwsError::new("ThrottlingException", "Rate exceeded"),
         Protocol::RestJson => {
             AwsError::new("ThrottlingException", "Rate exceeded").with_status(429)

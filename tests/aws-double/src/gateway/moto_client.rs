@@ -146,6 +146,37 @@ impl MotoClient {
             .with_status(response.status))
     }
 
+    /// Puts an object into a bucket, which is made if it is not there.
+    pub async fn put_object(&self, bucket: &str, key: &str, text: &str) -> Result<(), AwsError> {
+        // Only the first region has buckets that name none.
+        let place = match self.region.as_str() {
+            "us-east-1" => String::new(),
+            region => format!(
+                "<CreateBucketConfiguration><LocationConstraint>{region}</LocationConstraint></CreateBucketConfiguration>"
+            ),
+        };
+        for (path, body) in [(bucket.to_owned(), place), (format!("{bucket}/{key}"), text.into())] {
+            let uri = format!("{}/{path}", self.base);
+            let headers = self.headers("s3", "application/octet-stream");
+            let body = Bytes::from(body);
+            let response = self.send(Method::PUT, &uri, headers, body, "s3:PutObject").await?;
+            // A bucket of one's own that is there already.
+            if !response.is_success() && response.status != 409 {
+                let text = String::from_utf8_lossy(&response.body).into_owned();
+                return Err(AwsError::new("InternalError", text).with_status(response.status));
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes an object.
+    pub async fn delete_object(&self, bucket: &str, key: &str) -> Result<(), AwsError> {
+        let uri = format!("{}/{bucket}/{key}", self.base);
+        let headers = self.headers("s3", "application/octet-stream");
+        self.send(Method::DELETE, &uri, headers, Bytes::new(), "s3:DeleteObject").await?;
+        Ok(())
+    }
+
     async fn send(
         &self,
         method: Method,

@@ -15,6 +15,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 mod rest;
+mod s3;
 #[cfg(test)]
 mod tests;
 
@@ -28,6 +29,8 @@ pub enum Protocol {
     /// SQS, EventBridge, SSM, Pricing: `X-Amz-Target` and JSON; the number is the minor version of
     /// the content type (`1.0` or `1.1`).
     Json(u8),
+    /// S3: method, path and query, errors in `<Error>`.
+    RestXml,
     /// EKS and other REST services: method and path, JSON bodies, errors named by the header
     /// `x-amzn-ErrorType`.
     RestJson,
@@ -100,7 +103,9 @@ impl AwsRequest {
         let scope = Scope::of(&headers, &params);
         let path = uri.path().to_owned();
         let form_action = params.get("Action").map(str::to_owned);
-        let called = called_service(target.as_deref(), &params, &path);
+        // The path of a call to S3 begins with any bucket's name.
+        let is_s3 = scope.as_ref().is_some_and(|scope| scope.service == "s3");
+        let called = called_service(target.as_deref(), &params, &path).filter(|_| !is_s3);
         let service = match (called, &scope) {
             (Some(called), _) => called.to_owned(),
             (None, Some(scope)) => scope.service.clone(),
@@ -113,6 +118,11 @@ impl AwsRequest {
             }
             (None, Some(action)) if service == "ec2" => (Protocol::Ec2, action),
             (None, Some(action)) => (Protocol::Query, action),
+            (None, None) if is_s3 => {
+                let action = s3::action(&method, &segments(&path), &params)
+                    .map_or_else(|| format!("{method} {path}"), str::to_owned);
+                (Protocol::RestXml, action)
+            }
             (None, None) => {
                 let action = rest::action(&method, &segments(&path))
                     .map_or_else(|| format!("{method} {path}"), str::to_owned);

@@ -171,6 +171,9 @@ impl AwsError {
                     "<ErrorResponse xmlns=\"{namespace}\"><Error><Type>{fault}</Type><Code>{code}</Code><Message>{message}</Message></Error><RequestId>{id}</RequestId></ErrorResponse>"
                 ))
             }
+            Protocol::RestXml => AwsResponse::xml(&format!(
+                "<Error><Code>{code}</Code><Message>{message}</Message><RequestId>{id}</RequestId></Error>"
+            )),
             Protocol::Json(_) | Protocol::RestJson => {
                 let mut body: Map<String, Value> = self.fields.clone().into_iter().collect();
                 body.insert("__type".to_owned(), json!(self.code));

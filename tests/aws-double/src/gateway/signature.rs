@@ -258,7 +258,10 @@ impl Signature {
             Some(told) => told,
             None => hash.as_str(),
         };
-        let path = canonical_path(&request.path);
+        let path = match self.scope.service.as_str() {
+            "s3" => request.path.clone(),
+            _ => canonical_path(&request.path),
+        };
         let canonical = Canonical {
             method: request.method.as_str(),
             path: &path,
@@ -329,7 +332,7 @@ pub fn sign(
 }
 
 /// The path as all services but S3 sign it: normalised, and what is encoded already encoded once
-/// more.
+/// more. S3 signs it as it is sent.
 fn canonical_path(path: &str) -> String {
     let mut segments: Vec<&str> = Vec::new();
     for segment in path.split('/') {

@@ -13,6 +13,7 @@ pub(super) async fn checks(resolver: &Resolver<'_>) -> Result<Vec<Check>, AwsErr
         "sqs" => sqs(resolver).await,
         "events" => vec![events(resolver).await],
         "ssm" => ssm(resolver),
+        "s3" => vec![s3(resolver)],
         // Keys are named by their ARNs here, as the installer does.
         "kms" => vec![resolver.own(request.json["KeyId"].as_str().unwrap_or("*"))],
         "sts" => match request.params.get("RoleArn") {
@@ -93,6 +94,20 @@ async fn queue(resolver: &Resolver<'_>) -> Check {
     let tags = resolver.aws_state.moto().json("sqs", "AmazonSQS.ListQueueTags", &body).await;
     let tags = tags.ok().and_then(|answer| answer["Tags"].as_object().cloned()).unwrap_or_default();
     check.tagged(tags.iter().map(|(key, value)| (key, value.as_str().unwrap_or_default())))
+}
+
+/// A bucket, or an object of it.
+fn s3(resolver: &Resolver<'_>) -> Check {
+    let partition = resolver.aws_state.partition();
+    let path = resolver.request.segments().join("/");
+    let check = resolver.own(match path.as_str() {
+        "" => "*".to_owned(),
+        path => format!("arn:{partition}:s3:::{path}"),
+    });
+    match resolver.request.params.get("prefix") {
+        Some(prefix) => check.with("s3:prefix", prefix),
+        None => check,
+    }
 }
 
 async fn events(resolver: &Resolver<'_>) -> Check {

@@ -72,6 +72,7 @@ pub(super) fn devices(ami: &Ami) -> &'static [(&'static str, u32)] {
     match ami.family {
         Family::Bottlerocket => &[("/dev/xvda", 2), ("/dev/xvdb", 20)],
         Family::Al2 | Family::Al2023 => &[("/dev/xvda", 20)],
+        Family::Ubuntu => &[("/dev/sda1", 8)],
         Family::Windows2019 | Family::Windows2022 | Family::Windows2025 => &[("/dev/sda1", 50)],
     }
 }
