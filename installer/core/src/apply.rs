@@ -153,6 +153,13 @@ pub async fn run(
             }
         }
     }
+    if failure.is_none()
+        && let Some(step) = waiting.pop()
+    {
+        let why =
+            format!("it waits for {}, of which a part is in no plan", step.depends_on.join(", "));
+        failure = Some((step.id.clone(), Failure::Refused { what: step.resource, why }));
+    }
     match failure {
         Some((step, source)) => Err(StepError { step, done: counter.done(), source }),
         None => Ok(counter.done()),

@@ -29,7 +29,7 @@ use crate::settings::config::{Discovery, Event, Host, ProfileMode};
 use crate::settings::values::Values;
 pub use fit::by_pod_identity;
 use fit::{Mechanism, security_groups, subnets};
-pub use interruption::rule_name;
+pub use interruption::{queue_and_rules, rule_name};
 
 /// Names of the roles that an installation makes unless it is given others.
 #[derive(Debug, Clone, PartialEq, Eq)]

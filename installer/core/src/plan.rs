@@ -8,6 +8,8 @@ pub mod impact;
 pub mod saved;
 pub mod text;
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use self::change::{Change, Origin};
@@ -15,7 +17,10 @@ use crate::kubernetes::object::Object;
 use crate::words::count;
 
 pub use action::{Action, Adoptee, GroupSize, NodeMove, RoleChanges};
-pub use diff::{CANARY_GOES, calls, changes, object_changes, policy, role_changes, step_id};
+pub use diff::{
+    CANARY_GOES, calls, changes, object_changes, policy, queue_step, role_changes, rule_step,
+    step_id,
+};
 
 pub use diff::diff;
 
@@ -42,6 +47,14 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Lets steps wait only for steps of this plan: what needs no step is done already.
+    pub fn drop_unknown_dependencies(&mut self) {
+        let ids = self.steps.iter().map(|step| step.id.clone()).collect::<BTreeSet<_>>();
+        for step in &mut self.steps {
+            step.depends_on.retain(|id| ids.contains(id));
+        }
+    }
+
     /// The Kubernetes objects that are applied, in their order.
     pub fn applied_objects(&self) -> Vec<&Object> {
         let objects = self.steps.iter().filter_map(|step| match &step.action {

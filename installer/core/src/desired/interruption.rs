@@ -21,31 +21,39 @@ pub(super) fn interruption(
     scope: &Scope,
     installation: &Installation,
 ) -> (Option<Queue>, Vec<Rule>) {
-    let (Some(name), Some(arn), true) =
-        (&settings.queue_name, scope.queue_arn(), settings.manage_queue)
-    else {
-        return (None, Vec::new());
-    };
-    let rules = settings
-        .events
-        .iter()
-        .map(|event| {
-            let rule = event.rule();
-            let name = rule_name(settings, rule);
-            let pattern = rule.pattern().to_json();
-            Rule {
-                arn: scope.rule_arn(&name),
-                tags: installation.tags(&format!("rule-{}", rule.suffix()), &pattern),
-                name,
-                pattern,
-                target_id: interruption::TARGET_ID.to_owned(),
-                target_arn: arn.clone(),
-            }
-        })
-        .collect::<Vec<_>>();
-    let names = rules.iter().map(|rule| rule.name.clone()).collect::<Vec<_>>();
-    let Some(policy) = interruption::queue_policy(scope, &names) else { return (None, Vec::new()) };
+    let rules = settings.events.iter().map(|event| event.rule());
+    let rules = rules.map(|rule| (rule_name(settings, rule), rule)).collect::<Vec<_>>();
     let key = settings.queue_key.as_deref();
+    let made = settings.manage_queue.then(|| queue_and_rules(scope, installation, &rules, key));
+    match made.flatten() {
+        Some((queue, rules)) => (Some(queue), rules),
+        None => (None, Vec::new()),
+    }
+}
+
+/// The scope's queue, and rules with these names that feed it; none without a queue. `key` is the
+/// KMS key that encrypts it.
+pub fn queue_and_rules(
+    scope: &Scope,
+    installation: &Installation,
+    rules: &[(String, InterruptionRule)],
+    key: Option<&str>,
+) -> Option<(Queue, Vec<Rule>)> {
+    let (name, arn) = (scope.queue.clone()?, scope.queue_arn()?);
+    let names = rules.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    let rules = rules.iter().map(|(name, rule)| {
+        let pattern = rule.pattern().to_json();
+        Rule {
+            arn: scope.rule_arn(name),
+            tags: installation.tags(&format!("rule-{}", rule.suffix()), &pattern),
+            name: name.clone(),
+            pattern,
+            target_id: interruption::TARGET_ID.to_owned(),
+            target_arn: arn.clone(),
+        }
+    });
+    let rules = rules.collect();
+    let policy = interruption::queue_policy(scope, &names)?;
     let encryption = match key {
         // One key for five minutes: KMS is asked, and paid, less often.
         Some(_) => ("KmsDataKeyReusePeriodSeconds", "300"),
@@ -61,5 +69,5 @@ pub(super) fn interruption(
     let attributes: BTreeMap<_, _> =
         attributes.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let tags = installation.tags("queue", &format!("{attributes:?}{policy}"));
-    (Some(Queue { name: name.clone(), arn, attributes, policy, tags }), rules)
+    Some((Queue { name, arn, attributes, policy, tags }, rules))
 }

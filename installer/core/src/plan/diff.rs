@@ -11,8 +11,6 @@ mod roles;
 mod schema;
 mod views;
 
-use std::collections::BTreeSet;
-
 use tenon_iam_policies::Document;
 
 use super::{Op, Plan, Step};
@@ -20,6 +18,7 @@ use crate::desired::Desired;
 use crate::observe::actual::Actual;
 use crate::ownership::{Installation, Tags};
 
+pub use interruption::{queue_step, rule_step};
 pub use objects::{CANARY_GOES, object_changes, step_id};
 pub use roles::{calls, changes, role_changes};
 pub use views::document as policy;
@@ -44,7 +43,7 @@ pub fn diff(desired: &Desired, actual: &Actual) -> Result<Plan, Vec<String>> {
     differ.namespace();
     differ.objects();
     differ.release();
-    differ.drop_unknown_dependencies();
+    differ.plan.drop_unknown_dependencies();
     if differ.conflicts.is_empty() { Ok(differ.plan) } else { Err(differ.conflicts) }
 }
 
@@ -71,14 +70,6 @@ impl Differ<'_> {
                 .push(format!("{what} exists, and {}", Installation::owner_in_words(tags)));
         }
         owns
-    }
-
-    /// A step waits only for steps of this plan: what needs no step is done already.
-    fn drop_unknown_dependencies(&mut self) {
-        let ids = self.plan.steps.iter().map(|step| step.id.clone()).collect::<BTreeSet<_>>();
-        for step in &mut self.plan.steps {
-            step.depends_on.retain(|id| ids.contains(id));
-        }
     }
 }
 

@@ -30,32 +30,12 @@ impl Differ<'_> {
                     );
                 }
             }
-            (Some(queue), None) => {
-                self.add(step(Op::Create, Action::CreateQueue(queue.clone())).needs(
-                    &["sqs:CreateQueue", "sqs:SetQueueAttributes", "sqs:TagQueue"],
-                    &queue.arn,
-                ));
-            }
-            (Some(queue), Some(state)) => {
-                if !self.owns(&format!("{QUEUE} {name}"), &state.tags) {
-                    return;
-                }
-                if queue_differs(queue, state) {
-                    let (before, after) =
-                        (views::queue_state(state, queue), views::queue(queue, state));
-                    let changes = views::changed(
-                        (&before, &after),
-                        &state.tags,
-                        &queue.tags,
-                        &["attributes", "policy"],
-                    );
-                    let action =
-                        Action::UpdateQueue { url: state.url.clone(), queue: queue.clone() };
-                    self.add(
-                        step(Op::Update, action)
-                            .changing(changes)
-                            .needs(&["sqs:SetQueueAttributes", "sqs:TagQueue"], &queue.arn),
-                    );
+            (Some(queue), state) => {
+                let owns = |state| self.owns(&format!("{QUEUE} {name}"), state);
+                if state.as_ref().map(|state| &state.tags).is_none_or(owns)
+                    && let Some(step) = queue_step(queue, state.as_ref())
+                {
+                    self.add(step);
                 }
             }
         }
@@ -68,20 +48,12 @@ impl Differ<'_> {
             match (wanted, state) {
                 (None, None) => {}
                 (None, Some(state)) => self.unwanted_rule(name, state),
-                (Some(rule), None) => self.add(put(rule, true)),
-                (Some(rule), Some(state)) => {
-                    if !self.owns(&format!("{RULE} {name}"), &state.tags) {
-                        continue;
-                    }
-                    if rule_differs(rule, state) {
-                        let (before, after) = (views::rule_state(state), views::rule(rule, state));
-                        let changes = views::changed(
-                            (&before, &after),
-                            &state.tags,
-                            &rule.tags,
-                            &["pattern", "enabled"],
-                        );
-                        self.add(put(rule, false).changing(changes));
+                (Some(rule), state) => {
+                    let owns = |tags| self.owns(&format!("{RULE} {name}"), tags);
+                    if state.map(|state| &state.tags).is_none_or(owns)
+                        && let Some(step) = rule_step(rule, state)
+                    {
+                        self.add(step);
                     }
                 }
             }
@@ -103,6 +75,38 @@ impl Differ<'_> {
                 .needs(&["events:RemoveTargets", "events:DeleteRule"], &arn),
         );
     }
+}
+
+/// What makes a queue that is ours, or not there, as it should be; none if it is.
+pub fn queue_step(queue: &Queue, state: Option<&QueueState>) -> Option<Step> {
+    let step = |op, action| Step::new("queue", QUEUE, &queue.name, op, action);
+    let Some(state) = state else {
+        return Some(
+            step(Op::Create, Action::CreateQueue(queue.clone()))
+                .needs(&["sqs:CreateQueue", "sqs:SetQueueAttributes", "sqs:TagQueue"], &queue.arn),
+        );
+    };
+    if !queue_differs(queue, state) {
+        return None;
+    }
+    let (before, after) = (views::queue_state(state, queue), views::queue(queue, state));
+    let fields = ["attributes", "policy"];
+    let changes = views::changed((&before, &after), &state.tags, &queue.tags, &fields);
+    let action = Action::UpdateQueue { url: state.url.clone(), queue: queue.clone() };
+    let needs = ["sqs:SetQueueAttributes", "sqs:TagQueue"];
+    Some(step(Op::Update, action).changing(changes).needs(&needs, &queue.arn))
+}
+
+/// What makes a rule that is ours, or not there, as it should be; none if it is.
+pub fn rule_step(rule: &Rule, state: Option<&RuleState>) -> Option<Step> {
+    let Some(state) = state else { return Some(put(rule, true)) };
+    if !rule_differs(rule, state) {
+        return None;
+    }
+    let (before, after) = (views::rule_state(state), views::rule(rule, state));
+    let fields = ["pattern", "enabled"];
+    let changes = views::changed((&before, &after), &state.tags, &rule.tags, &fields);
+    Some(put(rule, false).changing(changes))
 }
 
 fn put(rule: &Rule, create: bool) -> Step {
