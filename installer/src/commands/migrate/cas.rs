@@ -26,7 +26,7 @@ use crate::cli::GlobalArgs;
 use crate::cli::migrate::CasArgs;
 use crate::errors::ExpectedError;
 use crate::migrate::cas::propose::{self, Base, Proposal};
-use crate::migrate::cas::steps::{self, Limits, Part};
+use crate::migrate::cas::steps::{self, Limits, Part, Wanted};
 use crate::migrate::cas::{self, Autoscaler, Found, fit};
 use crate::migrate::stopped::Stopped as _;
 use crate::prices::SpotPrices;
@@ -106,7 +106,7 @@ struct Move {
     found: Found,
     /// Its Deployment, if there is one.
     autoscaler: Option<Autoscaler>,
-    objects: Vec<Object>,
+    objects: Vec<Wanted>,
     notes: Proposal,
     /// Where the pods of the nodes go.
     outcome: Option<Outcome>,
@@ -236,7 +236,7 @@ impl Command<'_> {
             }
         };
         move_.objects = self.missing(objects).await?;
-        let is_new = |name: &String| move_.objects.iter().any(|object| object.name == *name);
+        let is_new = |name: &String| move_.objects.iter().any(|wanted| wanted.object.name == *name);
         move_.notes.notes.retain(|name, _| is_new(name));
         if !move_.found.moving().is_empty() {
             let outcome = self.simulate(&move_).await?;
@@ -271,7 +271,7 @@ impl Command<'_> {
         options.freshness = Freshness::Latest;
         options.drain = vec![Drain::nodes(move_.found.moving())];
         let client = target.cluster.client();
-        let bodies = move_.objects.iter().map(|object| object.body.to_string());
+        let bodies = move_.objects.iter().map(|wanted| wanted.object.body.to_string());
         let manifests = bodies.collect::<Vec<_>>().join("\n---\n");
         let mut spot = SpotPrices::new(Some(aws.clone())).briefly();
         spot.ask_all().await;
@@ -288,7 +288,7 @@ impl Command<'_> {
     /// Those objects that have to be applied, once the API server would take them. Those of a file
     /// count as they are written. A proposal changes nothing that is there: it may have been edited
     /// since, and of a group that is empty less is known.
-    async fn missing(&self, objects: Vec<Object>) -> Result<Vec<Object>, ExpectedError> {
+    async fn missing(&self, objects: Vec<Object>) -> Result<Vec<Wanted>, ExpectedError> {
         let kube = &self.session.target.cluster;
         let is_file = self.args.node_pools.is_some();
         let mut missing = Vec::new();
@@ -297,16 +297,17 @@ impl Command<'_> {
             let is_as_wanted = live
                 .as_ref()
                 .is_some_and(|live| !is_file || object_changes(&object, live, &[]).is_empty());
-            if live.is_some_and(|live| !live["metadata"]["deletionTimestamp"].is_null()) {
+            if live.as_ref().is_some_and(|live| !live["metadata"]["deletionTimestamp"].is_null()) {
                 let key = object.key();
                 let why = format!("{key} is being deleted: run this command again when it is gone");
                 return Err(unfit(vec![why]));
             }
             if !is_as_wanted {
-                missing.push(object);
+                missing.push(Wanted { object, live });
             }
         }
-        let trial = trial::attempt(kube, &missing.iter().collect::<Vec<_>>()).await;
+        let objects = missing.iter().map(|wanted| &wanted.object);
+        let trial = trial::attempt(kube, &objects.collect::<Vec<_>>()).await;
         if !trial.refusals.is_empty() {
             let refusals = trial.refusals.iter().map(ToString::to_string).collect();
             return Err(ExpectedError::Rejected { refusals });
@@ -368,7 +369,7 @@ impl Command<'_> {
             "clusterAutoscaler": move_.autoscaler.as_ref().map(|one| one.live.key()),
             "groups": groups.collect::<Vec<_>>(),
             "nodesThatStay": move_.found.stays,
-            "nodePools": move_.objects,
+            "nodePools": move_.objects.iter().map(|wanted| &wanted.object).collect::<Vec<_>>(),
             "notes": move_.notes.notes,
             "simulation": move_.outcome,
             "actions": plan.steps,

@@ -12,7 +12,7 @@ use tenon_installer_core::kubernetes::object::Object;
 use tenon_installer_core::kubernetes::resources;
 use tenon_installer_core::ownership::SIZES;
 use tenon_installer_core::plan::change::changes;
-use tenon_installer_core::plan::{Action, GroupSize, NodeMove, Op, Plan, Step};
+use tenon_installer_core::plan::{Action, GroupSize, NodeMove, Op, Plan, Step, object_changes};
 use tenon_installer_core::words::some;
 
 use super::super::stopped::Stopped as _;
@@ -41,17 +41,25 @@ pub(crate) struct Part {
     pub plan: Plan,
 }
 
+/// A NodePool or EC2NodeClass that is not as it should be.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Wanted {
+    /// As it should be.
+    pub object: Object,
+    /// As it is, if it is there.
+    pub live: Option<Value>,
+}
+
 /// Where a Deployment is, without what it holds: that changes while one looks.
 fn place(autoscaler: &Autoscaler) -> Object {
     Object::at(&autoscaler.live.resource, &autoscaler.live.key())
 }
 
-/// The move to Tenon. `objects`: those NodePools and EC2NodeClasses that are not there yet as they
-/// should be.
+/// The move to Tenon, with the NodePools and EC2NodeClasses that it lacks.
 pub(crate) fn migrate(
     found: &Found,
     autoscaler: &Autoscaler,
-    objects: &[Object],
+    objects: &[Wanted],
     (install_id, limits): (&str, Limits),
 ) -> Vec<Part> {
     let groups = found.groups.iter().map(|group| (group, of_group(found, group, limits)));
@@ -70,14 +78,15 @@ fn prepare(
     plan: &mut Plan,
     found: &Found,
     autoscaler: &Autoscaler,
-    objects: &[Object],
+    objects: &[Wanted],
     (install_id, limits): (&str, Limits),
 ) {
     let mut before = Vec::new();
-    let kind = |object: &&Object, kind: &str| object.resource.kind == kind;
-    for class in objects.iter().filter(|object| kind(object, "EC2NodeClass")) {
+    let kind = |wanted: &&Wanted, kind: &str| wanted.object.resource.kind == kind;
+    for wanted in objects.iter().filter(|wanted| kind(wanted, "EC2NodeClass")) {
+        let class = &wanted.object;
         let ready = format!("ready/{}", class.name);
-        plan.steps.push(apply(class));
+        plan.steps.push(apply(wanted));
         let object = Object::at(&class.resource, &class.key());
         let action = Action::AwaitReady { object, seconds: limits.seconds };
         plan.steps.push(
@@ -119,9 +128,9 @@ fn prepare(
         before = vec!["stop".to_owned()];
     }
     let mut pools = Vec::new();
-    for pool in objects.iter().filter(|object| kind(object, "NodePool")) {
+    for pool in objects.iter().filter(|wanted| kind(wanted, "NodePool")) {
         plan.steps.push(apply(pool).after(before.clone()));
-        pools.push(apply_id(pool));
+        pools.push(apply_id(&pool.object));
     }
     let to_cordon = uncordoned(found);
     if !to_cordon.is_empty() {
@@ -140,10 +149,15 @@ fn apply_id(object: &Object) -> String {
     format!("{}/{}", object.resource.kind, object.name)
 }
 
-fn apply(object: &Object) -> Step {
+fn apply(Wanted { object, live }: &Wanted) -> Step {
     let key = object.key();
     let action = Action::Apply(object.clone());
-    Step::new(&apply_id(object), &key.kind, &key.name, Op::Create, action)
+    let (op, changes) = match live {
+        Some(live) => (Op::Update, object_changes(object, live, &[])),
+        None => (Op::Create, Vec::new()),
+    };
+    Step::new(&apply_id(object), &key.kind, &key.name, op, action)
+        .changing(changes)
         .needs(&["patch"], &key.to_string())
 }
 

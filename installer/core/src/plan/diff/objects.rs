@@ -41,7 +41,8 @@ pub fn object_changes(object: &Object, live: &Value, releases: &[Revision]) -> V
     let by_helm = latest.is_some_and(|revision| revision.hash.is_none());
     let ours = |name: &str| name == FIELD_MANAGER || name == helm::FIELD_MANAGER && !by_helm;
     // With the checksum of what is wanted now, nothing is wanted that was not applied before.
-    let is_applied = annotation(live, SPEC_HASH) == annotation(&object.body, SPEC_HASH);
+    let applied = annotation(live, SPEC_HASH);
+    let is_applied = applied.is_some() && applied == annotation(&object.body, SPEC_HASH);
     for change in found.iter_mut().filter(|change| change.path != version) {
         let mut by = Vec::new();
         if change.before.is_some() {
