@@ -16,6 +16,7 @@ pub mod freeze;
 pub mod global;
 pub mod iam;
 pub mod install;
+pub mod kops;
 pub mod migrate;
 pub mod overlay;
 pub mod plan;
@@ -47,6 +48,7 @@ use self::freeze::FreezeArgs;
 pub use self::global::GlobalArgs;
 use self::iam::IamArgs;
 use self::install::InstallArgs;
+use self::kops::KopsArgs;
 use self::migrate::MigrateArgs;
 use self::plan::{DiffArgs, PlanArgs};
 use self::preflight::PreflightArgs;
@@ -123,6 +125,8 @@ pub enum Command {
     Adopt(AdoptArgs),
     /// Move a cluster from another tool to Tenon
     Migrate(MigrateArgs),
+    /// Run a kOps cluster's InstanceGroups as NodePools
+    Kops(KopsArgs),
     /// Remove nodes, the operator and everything that the installer created
     Uninstall(UninstallArgs),
     /// Find orphaned resources of an operator or an installation in AWS; remove them with --yes

@@ -15,6 +15,7 @@ mod fleet;
 pub(crate) mod freeze;
 pub(crate) mod iam;
 pub(crate) mod install;
+pub(crate) mod kops;
 pub(crate) mod migrate;
 mod observation;
 mod options;

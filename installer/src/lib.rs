@@ -20,6 +20,7 @@ mod commands;
 mod dashboard;
 pub mod errors;
 mod exit_codes;
+mod kops;
 pub mod ledger;
 mod migrate;
 mod options;
@@ -123,6 +124,7 @@ async fn dispatch(cli: &Cli, printer: &Printer, cleanup: &Cleanup) -> Result<u8,
         Command::Migrate(args) => {
             Box::pin(commands::migrate::run(&cli.global, args, printer, cleanup)).await
         }
+        Command::Kops(args) => Box::pin(commands::kops::run(&cli.global, args, printer)).await,
         Command::Uninstall(args) => {
             Box::pin(commands::uninstall::run(&cli.global, args, printer, cleanup)).await
         }

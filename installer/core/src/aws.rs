@@ -51,8 +51,12 @@ pub struct Aws {
     pub events: aws_sdk_eventbridge::Client,
     /// IAM.
     pub iam: aws_sdk_iam::Client,
+    /// S3, for buckets of any region.
+    pub s3: aws_sdk_s3::Client,
     /// SQS.
     pub sqs: aws_sdk_sqs::Client,
+    /// Systems Manager.
+    pub ssm: aws_sdk_ssm::Client,
     /// STS.
     pub sts: aws_sdk_sts::Client,
 }
@@ -88,7 +92,15 @@ impl Aws {
             eks: client!(aws_sdk_eks),
             events: client!(aws_sdk_eventbridge),
             iam: client!(aws_sdk_iam),
+            s3: aws_sdk_s3::Client::from_conf(
+                aws_sdk_s3::config::Builder::from(&config)
+                    // An endpoint of one's own has no host name per bucket.
+                    .force_path_style(config.endpoint_url().is_some())
+                    .interceptor(audit.clone())
+                    .build(),
+            ),
             sqs: client!(aws_sdk_sqs),
+            ssm: client!(aws_sdk_ssm),
             sts: client!(aws_sdk_sts),
             audit,
             config,
@@ -175,6 +187,8 @@ impl AwsError {
         self.has_code(&[
             "NoSuchEntity",
             "ResourceNotFoundException",
+            "NoSuchKey",
+            "ParameterNotFound",
             "QueueDoesNotExist",
             "AWS.SimpleQueueService.NonExistentQueue",
             "InvalidLaunchTemplateName.NotFoundException",

@@ -3,6 +3,7 @@
 
 pub mod actual;
 pub mod auto_scaling;
+pub mod bucket;
 pub mod ec2;
 pub mod eks;
 pub mod facts;
@@ -11,5 +12,6 @@ pub mod iam;
 pub mod labelled;
 pub mod messaging;
 pub mod node_groups;
+pub mod parameters;
 pub mod state;
 pub mod templates;

@@ -25,10 +25,12 @@ use tokio_util::sync::CancellationToken;
 pub mod bootstrap;
 pub mod facts;
 mod heartbeats;
+mod kops;
 mod kubelet;
 pub mod node;
 
 use facts::Facts;
+pub use kops::{KopsController, KopsError};
 use kubelet::Kubelet;
 
 /// How machines behave.
@@ -43,6 +45,8 @@ pub struct Config {
     pub node_removal: Option<Duration>,
     /// Seed of what happens by chance.
     pub seed: u64,
+    /// What lets machines of a kOps cluster in, if there is any.
+    pub kops: Option<KopsController>,
 }
 
 impl Default for Config {
@@ -52,6 +56,7 @@ impl Default for Config {
             ready: Duration::from_millis(500),
             node_removal: Some(Duration::from_mins(1)),
             seed: 1,
+            kops: None,
         }
     }
 }

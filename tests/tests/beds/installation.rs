@@ -6,6 +6,7 @@ mod calls;
 mod command;
 mod demo;
 mod install;
+mod kops;
 mod migrate_cas;
 mod migrate_nth;
 mod modes;

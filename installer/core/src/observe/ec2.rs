@@ -312,6 +312,22 @@ pub async fn images(aws: &Aws, ids: Vec<String>) -> Result<Vec<Image>, AwsError>
     Ok(call.calling("ec2:DescribeImages", what)?.images.unwrap_or_default())
 }
 
+/// The newest image of an account (or `self`) whose name matches, if there is one.
+pub async fn newest_image(aws: &Aws, owner: &str, name: &str) -> Result<Option<Image>, AwsError> {
+    let call = aws.ec2.describe_images().owners(owner).filters(filter("name", name));
+    let found = all(call.into_paginator().items().send()).await;
+    let found = found.calling("ec2:DescribeImages", name)?;
+    Ok(found.into_iter().max_by(|a, b| a.creation_date.cmp(&b.creation_date)))
+}
+
+/// Names of all instance types of the region.
+pub async fn type_names(aws: &Aws) -> Result<Vec<String>, AwsError> {
+    let pages = aws.ec2.describe_instance_types().into_paginator().items().send();
+    let found = all(pages).await.calling("ec2:DescribeInstanceTypes", "*")?;
+    let names = found.into_iter().filter_map(|kind| Some(kind.instance_type?.as_str().to_owned()));
+    Ok(names.collect())
+}
+
 /// Keys by which snapshots are encrypted.
 pub async fn keys_of_snapshots(aws: &Aws, ids: Vec<String>) -> Result<Vec<String>, AwsError> {
     let what = ids.join(", ");

@@ -1,5 +1,7 @@
 //! What a plan comes to: what it adds to the bill, and what it does to nodes that run.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use serde_json::Value;
 use tenon_crds::labels::{self, aws};
@@ -7,7 +9,7 @@ use tenon_crds::{EC2NodeClassSpec, NodePoolSpec, hash};
 
 use super::{Action, Op, Plan};
 use crate::desired::Desired;
-use crate::kubernetes::object::{Object, annotation, label};
+use crate::kubernetes::object::{Key, Object, annotation, label};
 use crate::observe::actual::Actual;
 use crate::words::count;
 
@@ -75,10 +77,15 @@ impl Impact {
         Self {
             cost: cost(plan, desired),
             node_claims: claims.map(<[Value]>::len),
-            drift: changed_node_objects(plan)
-                .filter_map(|object| drift(object, actual, claims.unwrap_or_default()))
-                .collect(),
+            drift: drifts(plan, &actual.objects, claims.unwrap_or_default()),
         }
+    }
+
+    /// What a plan of NodePools and EC2NodeClasses alone does to nodes. `live` are the objects as
+    /// they are, `claims` all NodeClaims.
+    pub fn on_nodes(plan: &Plan, live: &BTreeMap<Key, Value>, claims: &[Value]) -> Self {
+        let node_claims = Self::needs_claims(plan).then_some(claims.len());
+        Self { cost: Vec::new(), node_claims, drift: drifts(plan, live, claims) }
     }
 
     /// Whether it takes the NodeClaims to look ahead.
@@ -206,8 +213,12 @@ fn changed_node_objects(plan: &Plan) -> impl Iterator<Item = &Object> {
     })
 }
 
-fn drift(object: &Object, actual: &Actual, claims: &[Value]) -> Option<Drift> {
-    let live = actual.objects.get(&object.key())?;
+fn drifts(plan: &Plan, live: &BTreeMap<Key, Value>, claims: &[Value]) -> Vec<Drift> {
+    changed_node_objects(plan).filter_map(|object| drift(object, live, claims)).collect()
+}
+
+fn drift(object: &Object, live: &BTreeMap<Key, Value>, claims: &[Value]) -> Option<Drift> {
+    let live = live.get(&object.key())?;
     let before = &live["spec"];
     let after = applied(before, &object.body["spec"]);
     let is_pool = object.resource.kind == "NodePool";

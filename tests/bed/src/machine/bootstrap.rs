@@ -28,6 +28,8 @@ pub enum Family {
     Al2,
     /// Bottlerocket: TOML settings.
     Bottlerocket,
+    /// Ubuntu: cloud-init runs the user data, here as the script of kOps.
+    Ubuntu,
     /// Windows Server: EC2Launch runs a script that calls `Start-EKSBootstrap.ps1`.
     Windows(WindowsServer),
 }
@@ -101,6 +103,7 @@ impl Bootstrap {
             Family::Al2023 => nodeadm::read(&text)?,
             Family::Al2 => script::read(&text)?,
             Family::Bottlerocket => bottlerocket::read(&text)?,
+            Family::Ubuntu => return Err(BootstrapError::Missing("an EKS cluster")),
             Family::Windows(_) => powershell::read(&text)?,
         };
         bootstrap.complete()
@@ -126,7 +129,7 @@ fn read_labels(text: &str) -> BTreeMap<String, String> {
 }
 
 /// `key<separator>value` pairs between commas.
-fn read_pairs(text: &str, separator: char) -> BTreeMap<String, String> {
+pub(super) fn read_pairs(text: &str, separator: char) -> BTreeMap<String, String> {
     text.trim_matches('"')
         .split(',')
         .filter(|pair| !pair.is_empty())
@@ -138,7 +141,7 @@ fn read_pairs(text: &str, separator: char) -> BTreeMap<String, String> {
 }
 
 /// `key=value:Effect` or `key:Effect`, between commas.
-fn read_taints(text: &str) -> Result<Vec<Taint>, BootstrapError> {
+pub(super) fn read_taints(text: &str) -> Result<Vec<Taint>, BootstrapError> {
     text.trim_matches('"').split(',').filter(|taint| !taint.is_empty()).map(read_taint).collect()
 }
 

@@ -11,6 +11,7 @@ use tenon_aws_double::instance::Instance;
 use tenon_aws_double::token_review::NotAdmitted;
 
 use super::bootstrap::{BootstrapError, Family, WindowsServer};
+use super::kops::KopsError;
 use super::node::{AmountError, Hardware};
 
 /// Says whether an IAM role (its ARN) may join the cluster as a node.
@@ -43,6 +44,9 @@ pub enum JoinError {
     /// Its user data can't be used.
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
+    /// kOps does not let it in.
+    #[error(transparent)]
+    Kops(#[from] KopsError),
     /// An amount in its kubelet's configuration is none.
     #[error(transparent)]
     Amount(#[from] AmountError),
@@ -75,6 +79,7 @@ impl Facts {
             Some(amis::Family::Al2023) => Ok(Family::Al2023),
             Some(amis::Family::Al2) => Ok(Family::Al2),
             Some(amis::Family::Bottlerocket) => Ok(Family::Bottlerocket),
+            Some(amis::Family::Ubuntu) => Ok(Family::Ubuntu),
             Some(amis::Family::Windows2019) => Ok(windows(2019, "10.0.17763")),
             Some(amis::Family::Windows2022) => Ok(windows(2022, "10.0.20348")),
             Some(amis::Family::Windows2025) => Ok(windows(2025, "10.0.26100")),

@@ -15,8 +15,9 @@ use tenon_aws_double::instance::{Instance, State};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::bootstrap::Bootstrap;
+use super::bootstrap::{Bootstrap, Family};
 use super::facts::{Facts, JoinError};
+use super::kops::KopsController;
 use super::node::{self, Hardware, UNINITIALIZED};
 use super::{Config, Fault, Shared};
 use crate::kwok;
@@ -82,7 +83,7 @@ impl Kubelet {
         }
         self.alive(boot).await?;
         let instance = Arc::clone(&self.instance.borrow());
-        let joined = join(&self.facts, &instance);
+        let joined = join(&self.facts, &instance, config.kops.as_ref());
         let (hardware, node) = joined.map_err(|error| Death::Problem(error.to_string()))?;
         let name = hardware.private_dns_name.clone();
         let uid = self.register(id, &node).await?;
@@ -327,13 +328,22 @@ impl From<kube::Error> for Death {
 }
 
 /// What a real node needs to join, then the Node that it registers.
-fn join(facts: &Facts, instance: &Instance) -> Result<(Hardware, Node), JoinError> {
+fn join(
+    facts: &Facts,
+    instance: &Instance,
+    kops: Option<&KopsController>,
+) -> Result<(Hardware, Node), JoinError> {
     facts.network(instance)?;
-    facts.admission(instance)?;
     let family = facts.family(instance)?;
     let hardware = facts.hardware(instance)?;
-    let user_data = instance.user_data.as_deref().unwrap_or_default();
-    let bootstrap = Bootstrap::read(family, user_data)?;
+    let bootstrap = match (family, kops) {
+        (Family::Ubuntu, Some(controller)) => controller.bootstrap(instance)?,
+        _ => {
+            facts.admission(instance)?;
+            let user_data = instance.user_data.as_deref().unwrap_or_default();
+            Bootstrap::read(family, user_data)?
+        }
+    };
     let node = node::register(&hardware, family, &bootstrap)?;
     Ok((hardware, node))
 }

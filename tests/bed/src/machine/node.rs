@@ -107,7 +107,7 @@ pub fn register(
             labels.insert("node.kubernetes.io/windows-build".into(), server.build.into());
             "windows"
         }
-        Family::Al2023 | Family::Al2 | Family::Bottlerocket => "linux",
+        Family::Al2023 | Family::Al2 | Family::Bottlerocket | Family::Ubuntu => "linux",
     };
     labels.insert("kubernetes.io/os".into(), operating_system.into());
     labels.insert("kubernetes.io/arch".into(), hardware.architecture.clone());
@@ -146,6 +146,7 @@ pub fn register(
                     Family::Al2023 => "Amazon Linux 2023".into(),
                     Family::Al2 => "Amazon Linux 2".into(),
                     Family::Bottlerocket => "Bottlerocket OS".into(),
+                    Family::Ubuntu => "Ubuntu 24.04 LTS".into(),
                     Family::Windows(server) => format!("Windows Server {} Datacenter", server.year),
                 },
                 boot_id: format!("boot-{}", hardware.instance_id),
@@ -218,7 +219,7 @@ fn capacity(
 /// The kubelet's limit when the user data does not set one.
 fn default_pods(hardware: &Hardware, family: Family) -> u32 {
     match family {
-        Family::Windows(_) => 110,
+        Family::Windows(_) | Family::Ubuntu => 110,
         Family::Al2023 | Family::Al2 | Family::Bottlerocket => hardware.interface_pods,
     }
 }
@@ -232,7 +233,7 @@ fn allocatable(
     capacity: &BTreeMap<String, Quantity>,
 ) -> Result<BTreeMap<String, Quantity>, AmountError> {
     let pods = match family {
-        Family::Bottlerocket | Family::Windows(_) => {
+        Family::Bottlerocket | Family::Windows(_) | Family::Ubuntu => {
             bootstrap.max_pods.unwrap_or(default_pods(hardware, family))
         }
         Family::Al2023 | Family::Al2 => hardware.interface_pods,
@@ -240,6 +241,8 @@ fn allocatable(
     let reserved = |key: &str, default: i128| -> Result<i128, AmountError> {
         let kube = match bootstrap.kube_reserved.get(key) {
             Some(text) => units(key, text)?,
+            // kOps reserves what its kubelet settings say, and EKS' images more.
+            None if family == Family::Ubuntu => 0,
             None => default,
         };
         let system = bootstrap.system_reserved.get(key).map_or(Ok(0), |text| units(key, text))?;

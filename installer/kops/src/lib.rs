@@ -1,0 +1,40 @@
+//! kOps: what its state store says of a cluster, and what an InstanceGroup with `manager:
+//! Karpenter` is as a NodePool and an EC2NodeClass.
+//!
+//! Nothing is called here: files come in as text ([`Cluster::parse`], [`Group::parse`],
+//! [`Boot::parse`]), what only AWS knows as [`Facts`], and [`generate()`] answers with objects and
+//! with notes on every field that has no equivalent. Field names are kOps' own, `v1alpha2` and
+//! `v1alpha3`.
+
+mod boot;
+mod cluster;
+mod document;
+mod fields;
+mod generate;
+mod group;
+mod image;
+mod input;
+mod location;
+mod names;
+mod node_class;
+mod node_pool;
+mod patch;
+mod problem;
+mod taint;
+mod truncate;
+
+pub use self::boot::{Boot, USER_DATA_LIMIT, config_hash};
+pub use self::cluster::{Cluster, Subnet, SubnetType};
+pub use self::generate::{Facts, GROUP_LABEL, Generated, generate};
+pub use self::group::{Group, Manager};
+pub use self::image::{Image, ImageSource};
+pub use self::input::Note;
+pub use self::location::{
+    CLUSTER_FILE, GROUPS_FOLDER, Location, LocationError, node_config_file, script_file,
+};
+pub use self::names::{queue_name, rule_name};
+pub use self::patch::{Patches, parse_patches};
+pub use self::problem::Problem;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,37 @@
+//! Names by which `kops delete cluster` finds what belongs to a cluster.
+
+use crate::truncate;
+
+/// Longest name of a queue.
+const LONGEST_QUEUE: usize = 80;
+
+/// How much of the cluster's name a rule's name begins with.
+const RULE_PREFIX: usize = 40;
+
+/// The interruption queue of a cluster: kOps deletes queues whose names begin with the cluster's
+/// name, with dashes for dots.
+pub fn queue_name(cluster: &str) -> String {
+    let suffix = "-tenon";
+    let prefix = truncate::name(&cluster.replace('.', "-"), LONGEST_QUEUE - suffix.len());
+    format!("{prefix}{suffix}")
+}
+
+/// An EventBridge rule of a cluster: kOps deletes rules whose names begin with the first 40
+/// characters of the cluster's name, shortened as it shortens names.
+pub fn rule_name(cluster: &str, suffix: &str) -> String {
+    format!("{}-tenon-{suffix}", truncate::name(cluster, RULE_PREFIX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_begin_with_what_kops_looks_for_and_are_short_enough() {
+        assert_eq!(queue_name("shop.example.com"), "shop-example-com-tenon");
+        assert_eq!(rule_name("shop.example.com", "spot"), "shop.example.com-tenon-spot");
+        let long = "a".repeat(100);
+        assert_eq!(queue_name(&long).len(), 80);
+        assert!(rule_name(&long, "rebalance").len() <= 64);
+    }
+}

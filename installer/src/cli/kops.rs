@@ -1,0 +1,106 @@
+//! `tenon kops`
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+/// `tenon kops`
+#[derive(Debug, Args)]
+pub struct KopsArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub what: KopsCommand,
+}
+
+/// What can be done with a kOps cluster.
+#[derive(Debug, Subcommand)]
+pub enum KopsCommand {
+    /// Print the NodePools and EC2NodeClasses for the InstanceGroups
+    ///
+    /// Reads InstanceGroups with `manager: Karpenter` from kOps' state store, and their images from
+    /// EC2. Each field that has no equivalent is named in a comment.
+    Generate(GenerateArgs),
+    /// Show how the cluster differs from its InstanceGroups; exit with code 5 if it does
+    Diff(DiffArgs),
+    /// Apply the NodePools and EC2NodeClasses for the InstanceGroups to the cluster
+    ///
+    /// Run it after each `kops update cluster --yes`: kOps' script for new nodes has changed then,
+    /// and nodes that boot with the old one cannot join. Nodes that run are replaced as the
+    /// disruption budgets of their NodePools allow. Fields that you set yourself are kept.
+    Sync(SyncArgs),
+    /// Give kOps' own Karpenter add-on an interruption queue and further settings
+    ///
+    /// For clusters in which kOps installs Karpenter (`spec.karpenter.enabled`) and it stays.
+    /// Creates the queue and its rules, with names by which `kops delete cluster` finds them, lets
+    /// Karpenter read the queue, and sets its name. `kops update cluster` keeps these settings.
+    Augment(AugmentArgs),
+}
+
+/// Which cluster, and what is generated for it.
+#[derive(Debug, Args)]
+pub struct StateArgs {
+    /// kOps' state store, such as s3://BUCKET or file:///PATH; by default that of ~/.kops.yaml
+    #[arg(long, env = "KOPS_STATE_STORE", hide_env_values = true, value_name = "URL")]
+    pub state: Option<String>,
+    /// Name of the cluster in the state store; not needed if it holds one cluster
+    #[arg(long, env = "KOPS_CLUSTER_NAME", hide_env_values = true, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Only this InstanceGroup; may be repeated
+    #[arg(long = "group", value_name = "NAME")]
+    pub groups: Vec<String>,
+    /// YAML documents with the kind and name of generated objects and the fields of `spec` that are
+    /// to differ; the name "*" stands for all, null removes a field
+    #[arg(long, value_name = "FILE")]
+    pub patch: Option<PathBuf>,
+}
+
+/// `tenon kops generate`
+#[derive(Debug, Args)]
+pub struct GenerateArgs {
+    /// Which cluster.
+    #[command(flatten)]
+    pub state: StateArgs,
+}
+
+/// `tenon kops diff`
+#[derive(Debug, Args)]
+pub struct DiffArgs {
+    /// Which cluster.
+    #[command(flatten)]
+    pub state: StateArgs,
+}
+
+/// `tenon kops augment`
+#[derive(Debug, Args)]
+pub struct AugmentArgs {
+    /// Which cluster.
+    #[command(flatten)]
+    pub state: StateArgs,
+    /// Don't ask for confirmation
+    #[arg(short, long, env = "TENON_YES", hide_env_values = true, value_parser = clap::builder::FalseyValueParser::new(), default_value = "", num_args = 0, default_missing_value = "true")]
+    pub yes: bool,
+    /// Show the plan and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Remove everything that the command has created and set
+    #[arg(long, conflicts_with = "patch")]
+    pub remove: bool,
+}
+
+/// `tenon kops sync`
+#[derive(Debug, Args)]
+pub struct SyncArgs {
+    /// Which cluster.
+    #[command(flatten)]
+    pub state: StateArgs,
+    /// Don't ask for confirmation
+    #[arg(short, long, env = "TENON_YES", hide_env_values = true, value_parser = clap::builder::FalseyValueParser::new(), default_value = "", num_args = 0, default_missing_value = "true")]
+    pub yes: bool,
+    /// Show the plan and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Also delete the NodePools and EC2NodeClasses of InstanceGroups that no longer exist; their
+    /// nodes are drained
+    #[arg(long, conflicts_with = "groups")]
+    pub prune: bool,
+}

@@ -1,0 +1,429 @@
+//! `tenon kops`: InstanceGroups as NodePools and EC2NodeClasses.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use kube::api::PropagationPolicy;
+use serde_json::{Value, json};
+use tenon_installer_core::apply::{self, Context, Options, Progress, StepError};
+use tenon_installer_core::audit::Audit;
+use tenon_installer_core::aws::Aws;
+use tenon_installer_core::files::FileError;
+use tenon_installer_core::journal::Journal;
+use tenon_installer_core::kubernetes::client::Cluster;
+use tenon_installer_core::kubernetes::trial;
+use tenon_installer_core::observe::facts;
+use tenon_installer_core::plan::impact::Impact;
+use tenon_installer_core::plan::text::{counts, plan_lines};
+use tenon_installer_core::plan::{Action, Op, Plan};
+use tenon_installer_core::target;
+use tenon_installer_core::words::count;
+use tenon_kops::{Generated, Location, Patches, parse_patches};
+
+use super::execution::confirm;
+use super::session::observe_failed;
+use crate::cli::GlobalArgs;
+use crate::cli::kops::{AugmentArgs, GenerateArgs, KopsArgs, KopsCommand, StateArgs, SyncArgs};
+use crate::errors::ExpectedError;
+use crate::exit_codes::EXIT_DRIFT;
+use crate::kops::ReadError;
+use crate::kops::augment::{self, Wanted};
+use crate::kops::compare::{Comparison, compare};
+use crate::kops::read::{self, State};
+use crate::printer::Printer;
+
+/// The schema of the reports.
+const SCHEMA: &str = "tenon.sh/kops/v1alpha1";
+
+/// The region that is asked where a bucket is, if no other is known.
+const FIRST_REGION: &str = "us-east-1";
+
+/// Generates, compares or applies.
+pub(crate) async fn run(
+    global: &GlobalArgs,
+    args: &KopsArgs,
+    printer: &Printer,
+) -> Result<u8, ExpectedError> {
+    match &args.what {
+        KopsCommand::Generate(args) => generate(global, args, *printer).await,
+        KopsCommand::Diff(args) => diff(global, &args.state, *printer).await,
+        KopsCommand::Sync(args) => sync(global, args, *printer).await,
+        KopsCommand::Augment(args) => augment(global, args, *printer).await,
+    }
+}
+
+async fn generate(
+    global: &GlobalArgs,
+    args: &GenerateArgs,
+    printer: Printer,
+) -> Result<u8, ExpectedError> {
+    let source = Source::read(global, &args.state).await?;
+    let generated = source.generated.iter().map(|one| {
+        let notes = one.notes.iter().map(|note| json!({"field": note.field, "text": note.text}));
+        json!({
+            "instanceGroup": one.group,
+            "objects": one.objects,
+            "notes": notes.collect::<Vec<_>>(),
+        })
+    });
+    printer.json(&json!({
+        "schema": SCHEMA,
+        "cluster": source.state.cluster.name,
+        "instanceGroups": generated.collect::<Vec<_>>(),
+        "autoScalingGroups": source.state.others,
+    }));
+    printer.text(yaml(&source.generated).trim_end());
+    source.say_others(printer);
+    Ok(0)
+}
+
+async fn diff(
+    global: &GlobalArgs,
+    args: &StateArgs,
+    printer: Printer,
+) -> Result<u8, ExpectedError> {
+    let source = Source::read(global, args).await?;
+    let found = source.compare(&connect(global).await?, false).await?;
+    printer.json(&report(&source, &found));
+    let is_same = found.plan.steps.is_empty() && found.surplus.is_empty();
+    if is_same {
+        printer.prose("The cluster has what its InstanceGroups ask for.");
+        return Ok(0);
+    }
+    if !found.plan.steps.is_empty() {
+        printer.lines(&plan_lines(&found.plan, &found.impact));
+    }
+    say_surplus(&found, printer);
+    found.reasons.iter().for_each(|reason| printer.warn(reason));
+    Ok(EXIT_DRIFT)
+}
+
+async fn sync(global: &GlobalArgs, args: &SyncArgs, printer: Printer) -> Result<u8, ExpectedError> {
+    let source = Source::read(global, &args.state).await?;
+    if source.state.cluster.has_karpenter_addon {
+        let why = "the Cluster has spec.karpenter.enabled: kOps applies NodePools and \
+                   EC2NodeClasses of its own; set it to false (`kops edit cluster`), run `kops \
+                   update cluster --yes`, then delete the Deployment: `kubectl -n kube-system \
+                   delete deployment karpenter`";
+        return Err(unfit(vec![why.to_owned()]));
+    }
+    let kube = connect(global).await?;
+    let found = source.compare(&kube, args.prune).await?;
+    let objects = found.plan.applied_objects();
+    if !found.reasons.is_empty() {
+        return Err(unfit(found.reasons));
+    }
+    let trial = trial::attempt(&kube, &objects).await;
+    if !trial.untried.is_empty() {
+        return Err(unfit(trial.untried));
+    }
+    if !trial.refusals.is_empty() {
+        let refusals = trial.refusals.iter().map(ToString::to_string).collect();
+        return Err(ExpectedError::Rejected { refusals });
+    }
+    let mut report = report(&source, &found);
+    report["changed"] = 0.into();
+    if found.plan.steps.is_empty() {
+        printer.json(&report);
+        printer.prose("Nothing to do: the cluster has what its InstanceGroups ask for.");
+        say_surplus(&found, printer);
+        return Ok(0);
+    }
+    let lines = plan_lines(&found.plan, &found.impact);
+    if args.dry_run {
+        printer.json(&report);
+        printer.lines(&lines);
+        say_surplus(&found, printer);
+        return Ok(0);
+    }
+    printer.note_lines(&lines);
+    if !args.yes {
+        confirm(global, "Apply these changes?").await?;
+        if source.compare(&kube, args.prune).await?.plan != found.plan {
+            return Err(unfit(vec!["the cluster has changed since: review the plan again".into()]));
+        }
+    }
+    let done = carry_out(&kube, &found, printer).await?;
+    report["changed"] = done.into();
+    printer.json(&report);
+    printer.prose(&format!(
+        "The cluster has what its InstanceGroups ask for ({}).",
+        counts(&found.plan)
+    ));
+    if !args.prune {
+        say_surplus(&found, printer);
+    }
+    Ok(0)
+}
+
+async fn augment(
+    global: &GlobalArgs,
+    args: &AugmentArgs,
+    printer: Printer,
+) -> Result<u8, ExpectedError> {
+    let source = Source::read_plain(global, &args.state).await?;
+    let cluster = &source.state.cluster;
+    if !cluster.has_karpenter_addon && !args.remove {
+        let why = "the Cluster has no spec.karpenter.enabled: there is nothing to add to; `tenon \
+                   kops sync` runs InstanceGroups with Tenon's operator";
+        return Err(unfit(vec![why.to_owned()]));
+    }
+    let caller = facts::read_caller(&source.aws).await.map_err(observe_failed)?;
+    let region = source.state.region().unwrap_or_default();
+    let wanted = Wanted::new(&cluster.name, &region, &caller.account);
+    let wanted = wanted.expect("a cluster with a queue has rules and a policy");
+    let objects = source.generated.iter().flat_map(|one| one.objects.iter().cloned());
+    let patches = source.patches.alone(&objects.collect::<Vec<_>>());
+    let patches = patches.map_err(|problems| failed(problems.into()))?;
+    let kube = connect(global).await?;
+    let look = async || -> Result<Plan, ExpectedError> {
+        let read = augment::read(&source.aws, &kube, &wanted).await.map_err(observe_failed)?;
+        let Some(addon) = read else {
+            let why = "kOps' Karpenter add-on does not run: there is no Deployment karpenter in \
+                       kube-system with the label addon.kops.k8s.io/name=karpenter.sh; run `kops \
+                       update cluster --yes`";
+            return Err(unfit(vec![why.to_owned()]));
+        };
+        let reasons = addon.against(&wanted, &patches);
+        if !reasons.is_empty() {
+            return Err(unfit(reasons));
+        }
+        let restored = || addon.restore(&wanted);
+        Ok(if args.remove { restored() } else { addon.augment(&wanted, &patches) })
+    };
+    let plan = look().await?;
+    let mut report = json!({
+        "schema": SCHEMA,
+        "cluster": cluster.name,
+        "remove": args.remove,
+        "actions": plan.steps,
+        "callerActions": plan.caller_actions(),
+        "changed": 0,
+    });
+    if plan.steps.is_empty() {
+        printer.json(&report);
+        let why = if args.remove { "nothing of Tenon is there" } else { "Karpenter has it all" };
+        printer.prose(&format!("Nothing to do: {why}."));
+        return Ok(0);
+    }
+    let lines = plan_lines(&plan, &Impact::default());
+    if args.dry_run {
+        printer.json(&report);
+        printer.lines(&lines);
+        return Ok(0);
+    }
+    printer.note_lines(&lines);
+    if !args.yes {
+        confirm(global, "Apply these changes?").await?;
+        if look().await? != plan {
+            return Err(unfit(vec!["something has changed since: review the plan again".into()]));
+        }
+    }
+    let context = Context {
+        aws: source.aws.clone(),
+        cluster: kube.clone(),
+        cluster_name: cluster.name.clone(),
+        install_id: wanted.installation.id.clone(),
+    };
+    let options = Options { parallel: 4, fault_after: global.fault_exit_after_step };
+    let (done, progress) = (plan.clone(), Arc::new(printer) as Arc<dyn Progress>);
+    let mut journal = Journal::unwritten();
+    let done = apply::run(Arc::new(context), done, options, &mut journal, &progress).await?;
+    report["changed"] = done.into();
+    printer.json(&report);
+    let what = if args.remove {
+        "Karpenter is as kOps installed it"
+    } else {
+        "Karpenter handles interruptions"
+    };
+    printer.prose(&format!("{what} ({}).", counts(&plan)));
+    Ok(0)
+}
+
+/// Step by step; each may be done twice.
+async fn carry_out(
+    kube: &Cluster,
+    found: &Comparison,
+    printer: Printer,
+) -> Result<usize, ExpectedError> {
+    for (done, step) in found.plan.steps.iter().enumerate() {
+        let began = Instant::now();
+        let result = match &step.action {
+            Action::Apply(object) => kube.apply(object).await,
+            Action::Delete(object) => {
+                kube.delete(&object.resource, &object.key(), PropagationPolicy::Background).await
+            }
+            _ => Ok(()),
+        };
+        result.map_err(|error| {
+            ExpectedError::Step(StepError { step: step.id.clone(), done, source: error.into() })
+        })?;
+        let what = match step.op {
+            Op::Create => "created",
+            Op::Delete => "deleted",
+            Op::Update | Op::Tag | Op::Adopt => "updated",
+        };
+        printer.done(&format!("{} {}", step.kind, step.resource), what, began.elapsed());
+    }
+    Ok(found.plan.steps.len())
+}
+
+/// What the state store says, and what follows from it.
+struct Source {
+    state: State,
+    generated: Vec<Generated>,
+    patches: Patches,
+    aws: Aws,
+}
+
+impl Source {
+    /// With the patches in what is generated.
+    async fn read(global: &GlobalArgs, args: &StateArgs) -> Result<Self, ExpectedError> {
+        let mut source = Self::read_plain(global, args).await?;
+        patch(&source.patches, &mut source.generated)?;
+        Ok(source)
+    }
+
+    /// With the patches beside what is generated.
+    async fn read_plain(global: &GlobalArgs, args: &StateArgs) -> Result<Self, ExpectedError> {
+        let patches = args.patch.as_deref().map(patches).transpose()?.unwrap_or_default();
+        let location = location(global, args)?;
+        let given = global.region.clone().or(global.default_region.clone());
+        let first = given.clone().unwrap_or_else(|| FIRST_REGION.to_owned());
+        let aws = global.connect_region(&first).await?;
+        let name = name(global, args, &aws, &location).await?;
+        let state = read::state(&aws, &location, &name, &args.groups).await.map_err(failed)?;
+        let aws = match state.region() {
+            Some(region) if region != first => global.connect_region(&region).await?,
+            _ => aws,
+        };
+        let generated = read::objects(&aws, &state).await.map_err(failed)?;
+        Ok(Self { state, generated, patches, aws })
+    }
+
+    async fn compare(&self, kube: &Cluster, prunes: bool) -> Result<Comparison, ExpectedError> {
+        let objects = self.generated.iter().flat_map(|one| one.objects.iter().cloned()).collect();
+        compare(kube, objects, &self.state.all, prunes).await.map_err(observe_failed)
+    }
+
+    fn say_others(&self, printer: Printer) {
+        if !self.state.others.is_empty() {
+            printer.note(&format!(
+                "Auto Scaling groups, which are left out: {}.",
+                self.state.others.join(", ")
+            ));
+        }
+    }
+}
+
+async fn connect(global: &GlobalArgs) -> Result<Cluster, ExpectedError> {
+    let client = target::client(&global.kubeconfig()).await?;
+    Ok(Cluster::new(client, Audit::default()))
+}
+
+/// The state store that is named, as kOps looks for it.
+fn location(global: &GlobalArgs, args: &StateArgs) -> Result<Location, ExpectedError> {
+    let of_file = |path: PathBuf| -> Option<String> {
+        let text = std::fs::read_to_string(path).ok()?;
+        let config: Value = serde_saphyr::from_str(&text).ok()?;
+        config["kops_state_store"].as_str().map(str::to_owned)
+    };
+    let at_home = || {
+        let home = global.home.as_ref()?;
+        of_file(home.join(".kops.yaml")).or_else(|| of_file(home.join(".kops/config")))
+    };
+    let Some(text) = args.state.clone().filter(|text| !text.is_empty()).or_else(at_home) else {
+        let why = "no state store is named: add --state s3://BUCKET, or set KOPS_STATE_STORE";
+        return Err(unfit(vec![why.to_owned()]));
+    };
+    Location::parse(&text).map_err(|error| unfit(vec![error.to_string()]))
+}
+
+/// The cluster that is named, or the only one of the state store.
+async fn name(
+    global: &GlobalArgs,
+    args: &StateArgs,
+    aws: &Aws,
+    location: &Location,
+) -> Result<String, ExpectedError> {
+    if let Some(name) = args.name.clone().or_else(|| global.cluster.clone()) {
+        return Ok(name);
+    }
+    let clusters = read::clusters(aws, location).await.map_err(failed)?;
+    match <[String; 1]>::try_from(clusters) {
+        Ok([name]) => Ok(name),
+        Err(none) if none.is_empty() => {
+            Err(unfit(vec![format!("there is no cluster in {location}")]))
+        }
+        Err(several) => Err(unfit(vec![format!(
+            "{location} holds {}: {}; choose one with --name",
+            count(several.len(), "cluster"),
+            several.join(", ")
+        )])),
+    }
+}
+
+fn patches(path: &Path) -> Result<Patches, ExpectedError> {
+    let text = std::fs::read_to_string(path).map_err(FileError::reading(path))?;
+    parse_patches(&text).map_err(|problems| {
+        let file = path.display();
+        unfit(problems.iter().map(|problem| format!("{file}: {problem}")).collect())
+    })
+}
+
+fn patch(patches: &Patches, generated: &mut [Generated]) -> Result<(), ExpectedError> {
+    let objects = generated.iter_mut().flat_map(|one| one.objects.iter_mut());
+    patches.apply(objects).map_err(|problems| failed(problems.into()))
+}
+
+/// The objects as people would write them, with the notes as comments.
+fn yaml(generated: &[Generated]) -> String {
+    let mut documents = Vec::new();
+    for one in generated {
+        let notes = one.notes.iter().map(|note| format!("# {}: {}\n", note.field, note.text));
+        let mut begin = format!("# InstanceGroup {}\n{}", one.group, notes.collect::<String>());
+        for object in &one.objects {
+            let text = serde_saphyr::to_string(object).expect("JSON always goes into YAML");
+            documents.push(format!("{begin}{text}"));
+            begin.clear();
+        }
+    }
+    documents.join("---\n")
+}
+
+fn report(source: &Source, found: &Comparison) -> Value {
+    json!({
+        "schema": SCHEMA,
+        "cluster": source.state.cluster.name,
+        "instanceGroups": source.state.all,
+        "autoScalingGroups": source.state.others,
+        "actions": found.plan.steps,
+        "impact": found.impact,
+        "surplus": found.surplus.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "blockedBy": found.reasons,
+    })
+}
+
+fn say_surplus(found: &Comparison, printer: Printer) {
+    if !found.surplus.is_empty() {
+        let names = found.surplus.iter().map(ToString::to_string).collect::<Vec<_>>();
+        printer.prose(&format!(
+            "InstanceGroups that no longer exist have left {}; `tenon kops sync --prune` deletes \
+             them.",
+            names.join(", ")
+        ));
+    }
+}
+
+fn failed(error: ReadError) -> ExpectedError {
+    match error {
+        ReadError::Aws(error) => observe_failed(error),
+        ReadError::File(error) => error.into(),
+        ReadError::Unfit(reasons) => unfit(reasons),
+    }
+}
+
+fn unfit(reasons: Vec<String>) -> ExpectedError {
+    ExpectedError::Unfit { what: "the InstanceGroups cannot be used".to_owned(), reasons }
+}

@@ -1,0 +1,12 @@
+//! kOps clusters: what the state store holds, the objects that its InstanceGroups need, and how far
+//! the cluster is from that. The design is in `docs/src/design/kops.md`.
+//!
+//! The state store is only read.
+
+pub(crate) mod augment;
+pub(crate) mod compare;
+pub(crate) mod read;
+mod region;
+mod store;
+
+pub(crate) use self::store::ReadError;

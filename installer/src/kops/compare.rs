@@ -1,0 +1,141 @@
+//! How far a cluster is from what its InstanceGroups ask for.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use tenon_installer_core::failure::Failure;
+use tenon_installer_core::kubernetes::client::Cluster;
+use tenon_installer_core::kubernetes::object::{Key, Object, label};
+use tenon_installer_core::kubernetes::resources;
+use tenon_installer_core::plan::impact::Impact;
+use tenon_installer_core::plan::{Action, Op, Plan, Step, object_changes, step_id};
+use tenon_kops::{GROUP_LABEL, config_hash};
+
+/// What there is to do.
+#[derive(Debug, Default)]
+pub(crate) struct Comparison {
+    /// The steps.
+    pub plan: Plan,
+    /// What they do to nodes.
+    pub impact: Impact,
+    /// Why the cluster would not take it, each with what to do.
+    pub reasons: Vec<String>,
+    /// Objects of InstanceGroups that are gone.
+    pub surplus: Vec<Key>,
+}
+
+/// Compares. `groups` are the names of all InstanceGroups that become NodePools; with `prunes`,
+/// objects of others are removed.
+pub(crate) async fn compare(
+    kube: &Cluster,
+    wanted: Vec<Value>,
+    groups: &[String],
+    prunes: bool,
+) -> Result<Comparison, Failure> {
+    let mut found = Comparison::default();
+    let mut live = BTreeMap::new();
+    for resource in [resources::node_classes(), resources::node_pools()] {
+        for object in kube.list(&resource).await? {
+            let body = serde_json::to_value(object).unwrap_or_default();
+            let name = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            let object = Object { resource: resource.clone(), namespace: None, name, body };
+            live.insert(object.key(), object);
+        }
+    }
+    for body in wanted {
+        let Some(object) = object(body) else { continue };
+        let key = object.key();
+        match live.get(&key) {
+            None => found.plan.steps.push(apply(object, Op::Create)),
+            Some(there) => {
+                found.reasons.extend(against(&object, &there.body));
+                let changes = object_changes(&object, &there.body, &[]);
+                if !changes.is_empty() {
+                    let why = other_script(&object.body, &there.body);
+                    let step = apply(object, Op::Update).changing(changes).because(why);
+                    found.plan.steps.push(step);
+                }
+            }
+        }
+    }
+    let is_surplus = |object: &&Object| {
+        label(&object.body, GROUP_LABEL).is_some_and(|group| !groups.iter().any(|it| it == group))
+    };
+    // NodePools first: an EC2NodeClass stays until no NodeClaim refers to it.
+    for object in live.values().filter(is_surplus).rev() {
+        found.surplus.push(object.key());
+        if prunes {
+            let group = label(&object.body, GROUP_LABEL).unwrap_or_default();
+            let action = Action::Delete(Object::at(&object.resource, &object.key()));
+            found.plan.steps.push(
+                Step::new(
+                    &format!("old/{}", step_id(object)),
+                    &object.resource.kind,
+                    &object.name,
+                    Op::Delete,
+                    action,
+                )
+                .because([format!("InstanceGroup {group} is gone")])
+                .needs(&["delete"], &object.resource.plural),
+            );
+        }
+    }
+    if Impact::needs_claims(&found.plan) {
+        let claims = kube.list(&resources::node_claims()).await?;
+        let claims = claims.into_iter().map(|it| serde_json::to_value(it).unwrap_or_default());
+        let claims = claims.collect::<Vec<_>>();
+        let live = live.into_iter().map(|(key, object)| (key, object.body)).collect();
+        found.impact = Impact::on_nodes(&found.plan, &live, &claims);
+    }
+    Ok(found)
+}
+
+fn apply(object: Object, op: Op) -> Step {
+    let (kind, name) = (object.resource.kind.clone(), object.name.clone());
+    let plural = object.resource.plural.clone();
+    Step::new(&step_id(&object), &kind, &name, op, Action::Apply(object)).needs(&["patch"], &plural)
+}
+
+/// What the API server would refuse, or what would be lost.
+fn against(object: &Object, live: &Value) -> Vec<String> {
+    let key = object.key();
+    let mut reasons = Vec::new();
+    if !live["metadata"]["deletionTimestamp"].is_null() {
+        reasons.push(format!("{key} is being deleted: run this command again when it is gone"));
+    }
+    let is_static = |body: &Value| !body["spec"]["replicas"].is_null();
+    if object.resource.kind == "NodePool" && is_static(&object.body) != is_static(live) {
+        let (now, wanted) = if is_static(live) {
+            ("has a fixed size", "without minSize, it has as many nodes as pods need")
+        } else {
+            ("has as many nodes as pods need", "with minSize, it has a fixed size")
+        };
+        reasons.push(format!(
+            "{key} {now}; {wanted}. One cannot become the other: delete it (`kubectl delete \
+             nodepool {}`, which drains its nodes), then run this command again",
+            object.name
+        ));
+    }
+    reasons
+}
+
+/// That nodes boot with another script, which is not shown as a field.
+fn other_script(wanted: &Value, live: &Value) -> Option<String> {
+    let hash = |body: &Value| config_hash(body["spec"]["userData"].as_str().unwrap_or_default());
+    match (hash(live), hash(wanted)) {
+        (Some(before), Some(after)) if before != after => {
+            Some(format!("nodeup config {before} → {after}"))
+        }
+        _ => None,
+    }
+}
+
+fn object(body: Value) -> Option<Object> {
+    let resource = match body["kind"].as_str()? {
+        "NodePool" => resources::node_pools(),
+        "EC2NodeClass" => resources::node_classes(),
+        _ => return None,
+    };
+    let name = body["metadata"]["name"].as_str()?.to_owned();
+    Some(Object { resource, namespace: None, name, body })
+}

@@ -1,0 +1,521 @@
+//! InstanceGroups of kOps as NodePools: the state store in a bucket, nodes that boot with kOps'
+//! script and ask kops-controller for their configuration, and `kops update cluster`, which changes
+//! both. kOps is played by its files and kops-controller by its rules.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Patch, PatchParams};
+use kube::runtime::conditions;
+use kube::runtime::wait::await_condition;
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tenon_bed::bed::{Bed, BedConfig, Finished, Parts};
+use tenon_bed::installation::Installation;
+use tenon_bed::machine::KopsController;
+use tenon_bed::user::{LIMIT, NodeClass, User, instance_of};
+use tenon_bed::wait::{eventually, must};
+
+use super::command::tenon;
+
+/// Its name in kOps; that of the bed is another one.
+const CLUSTER: &str = "shop.example.com";
+const STATE: &str = "s3://states";
+const BUCKET: &str = "states";
+const NODES: &str = "nodes.shop.example.com";
+const IMAGE: &str =
+    "099720109477/ubuntu/images/hvm-ssd-gp3/ubuntu-noble-24.04-amd64-server-20261112";
+
+/// What kOps wrote last of an InstanceGroup.
+struct Written {
+    script: String,
+    node_config: String,
+}
+
+/// What `kops update cluster` writes; `max_pods` changes the configuration, and so the script.
+fn written(group: &str, max_pods: u32) -> Written {
+    let node_config = format!(
+        "ClusterName: {CLUSTER}\nKubeletConfig:\n  evictionHard: \
+         memory.available<100Mi,nodefs.available<10%\n  maxPods: {max_pods}\n  nodeLabels:\n    \
+         node-role.kubernetes.io/node: \"\"\n  taints:\n  - \
+         karpenter.sh/unregistered=:NoExecute\n"
+    );
+    let hash = STANDARD.encode(Sha256::digest(&node_config));
+    let script = format!(
+        "#!/bin/bash\nset -o errexit\n\ncat > conf/kube_env.yaml << \
+         '__EOF_KUBE_ENV'\nCloudProvider: aws\nClusterName: {CLUSTER}\nConfigServer:\n  servers:\n  \
+         - https://kops-controller.internal.{CLUSTER}:3988/\nInstanceGroupName: \
+         {group}\nInstanceGroupRole: Node\nNodeupConfigHash: {hash}\n\n__EOF_KUBE_ENV\n\n\
+         download-release\n"
+    );
+    Written { script, node_config }
+}
+
+fn instance_group(name: &str, fields: &Value) -> String {
+    let mut spec = json!({
+        "manager": "Karpenter",
+        "role": "Node",
+        "image": IMAGE,
+        "machineType": "m6i.large",
+        "subnets": ["eu-central-1a", "eu-central-1b"],
+    });
+    for (key, value) in fields.as_object().into_iter().flatten() {
+        spec[key] = value.clone();
+    }
+    // JSON is YAML.
+    json!({
+        "apiVersion": "kops.k8s.io/v1alpha2",
+        "kind": "InstanceGroup",
+        "metadata": { "name": name, "labels": { "kops.k8s.io/cluster": CLUSTER } },
+        "spec": spec,
+    })
+    .to_string()
+}
+
+fn cluster(has_addon: bool) -> String {
+    let subnet = |zone: &str| json!({ "name": zone, "zone": zone, "type": "Private" });
+    json!({
+        "apiVersion": "kops.k8s.io/v1alpha2",
+        "kind": "Cluster",
+        "metadata": { "name": CLUSTER },
+        "spec": {
+            "cloudProvider": "aws",
+            "configBase": format!("{STATE}/{CLUSTER}"),
+            "karpenter": { "enabled": has_addon },
+            "subnets": [subnet("eu-central-1a"), subnet("eu-central-1b")],
+        },
+    })
+    .to_string()
+}
+
+struct Kops {
+    bed: Arc<Bed>,
+}
+
+impl Kops {
+    async fn put(&self, file: &str, text: &str) {
+        let moto = must(self.bed.aws()).gateway().state().moto();
+        must(moto.put_object(BUCKET, &format!("{CLUSTER}/{file}"), text).await);
+    }
+
+    async fn remove(&self, file: &str) {
+        let moto = must(self.bed.aws()).gateway().state().moto();
+        must(moto.delete_object(BUCKET, &format!("{CLUSTER}/{file}")).await);
+    }
+
+    /// `kops update cluster --yes`, as far as nodes depend on it.
+    async fn update(&self, groups: &[&str], max_pods: u32) {
+        let mut node_configs = BTreeMap::new();
+        for group in groups {
+            let Written { script, node_config } = written(group, max_pods);
+            let folder = format!("igconfig/node/{group}");
+            self.put(&format!("{folder}/nodeupconfig.yaml"), &node_config).await;
+            self.put(&format!("{folder}/nodeupscript.sh"), &script).await;
+            node_configs.insert((*group).to_owned(), node_config);
+        }
+        let controller = KopsController {
+            cluster: CLUSTER.to_owned(),
+            node_role: NODES.to_owned(),
+            node_configs,
+        };
+        let machines = must(self.bed.aws()).machines();
+        machines.configure(|config| config.kops = Some(controller));
+    }
+
+    /// What kOps makes in AWS: the role of nodes in a profile, and tags. The operator may pass that
+    /// role.
+    async fn create(&self) {
+        let aws = must(self.bed.aws());
+        let caller = aws.caller();
+        let trust = json!({
+            "Version": "2012-10-17",
+            "Statement": [{
+                "Effect": "Allow",
+                "Principal": { "Service": "ec2.amazonaws.com" },
+                "Action": "sts:AssumeRole",
+            }],
+        });
+        let trust = trust.to_string();
+        let role = [("RoleName", NODES), ("AssumeRolePolicyDocument", &trust)];
+        must(caller.query("iam", "CreateRole", &role).await);
+        let profile = [("InstanceProfileName", NODES)];
+        must(caller.query("iam", "CreateInstanceProfile", &profile).await);
+        let with_role = [profile[0], ("RoleName", NODES)];
+        must(caller.query("iam", "AddRoleToInstanceProfile", &with_role).await);
+        let account = aws.gateway().state().account();
+        let policy = json!({
+            "Version": "2012-10-17",
+            "Statement": [{
+                "Effect": "Allow",
+                "Action": "iam:PassRole",
+                "Resource": format!("arn:aws:iam::{account}:role/{NODES}"),
+                "Condition": { "StringEquals": { "iam:PassedToService": "ec2.amazonaws.com" } },
+            }],
+        });
+        let policy = policy.to_string();
+        let operator = format!("tenon-{}-controller", self.bed.cluster());
+        let put = [
+            ("RoleName", operator.as_str()),
+            ("PolicyName", "kops-nodes"),
+            ("PolicyDocument", &policy),
+        ];
+        must(caller.query("iam", "PutRolePolicy", &put).await);
+        let group = &aws.seed().node_security_group_id;
+        let subnets = &aws.seed().subnet_ids[..2];
+        self.tag(group, "KubernetesCluster", CLUSTER).await;
+        self.tag(group, "Name", NODES).await;
+        for subnet in subnets {
+            self.tag(subnet, "KubernetesCluster", CLUSTER).await;
+            for name in ["web", "batch"] {
+                self.tag(subnet, &format!("kops.k8s.io/instance-group/{name}"), "true").await;
+            }
+        }
+    }
+
+    async fn tag(&self, id: &str, key: &str, value: &str) {
+        let caller = must(self.bed.aws()).caller();
+        let tag = [("ResourceId.1", id), ("Tag.1.Key", key), ("Tag.1.Value", value)];
+        must(caller.query("ec2", "CreateTags", &tag).await);
+    }
+
+    /// Runs `tenon kops`.
+    async fn tenon(&self, args: &[&str]) -> Finished {
+        let state = ["--state", STATE, "--region", self.bed.region()];
+        tenon(&self.bed, &[&["kops"][..], args, &state].concat(), None).await
+    }
+
+    async fn refused(&self, args: &[&str], why: &str) {
+        let finished = self.tenon(args).await;
+        assert_eq!(finished.code, 6, "{}{}", finished.stdout, finished.stderr);
+        let said = finished.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.contains(why), "{why}: {said}");
+    }
+}
+
+/// Nodes of a pool, by name.
+async fn nodes(user: &User, pool: &str) -> BTreeSet<String> {
+    must(user.nodes(pool).await).iter().map(ResourceExt::name_any).collect()
+}
+
+/// kOps' own tags are on the instance, and the node has what kops-controller gave it.
+async fn check_node(bed: &Bed, user: &User) {
+    let node = must(user.nodes("web").await).remove(0);
+    let claim = must(user.claims("web").await).remove(0);
+    let aws = must(bed.aws());
+    let instance = aws.gateway().state().instances().get(&instance_of(&claim)).expect("it runs");
+    for (key, value) in [
+        ("kops.k8s.io/instancegroup", "web"),
+        ("KubernetesCluster", CLUSTER),
+        ("Name", "web.shop.example.com"),
+        ("team", "shop"),
+    ] {
+        assert_eq!(instance.tags.get(key).map(String::as_str), Some(value), "{:?}", instance.tags);
+    }
+    assert_eq!(instance.profile.as_ref().map(|profile| profile.name.as_str()), Some(NODES));
+    assert_eq!(instance.instance_type, "m6i.large");
+    assert_eq!(instance.volumes.first().map(|volume| volume.size_gib), Some(64));
+    assert_eq!(node.labels().get("tier").map(String::as_str), Some("web"));
+    let status = node.status.as_ref().expect("a status");
+    let pods = status.capacity.as_ref().and_then(|all| all.get("pods")).expect("pods");
+    assert_eq!(pods.0, "58");
+    let taints = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
+    assert!(!taints.iter().any(|taint| taint.key == "karpenter.sh/unregistered"), "{taints:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn instance_groups_of_kops_become_node_pools_that_follow_kops_update() {
+    let bed = Arc::new(must(Bed::start(BedConfig::default()).await));
+    let installed = must(Installation::ensure(&bed, &json!({})).await);
+    let user = installed.user();
+    let kops = Kops { bed: Arc::clone(&bed) };
+
+    // A store that is not complete.
+    kops.refused(&["generate", "--name", CLUSTER], "there is no bucket states").await;
+    kops.put("config", &cluster(true)).await;
+    kops.refused(&["generate", "--name", "other"], "it has shop.example.com").await;
+    let web = json!({
+        "nodeLabels": { "tier": "web" },
+        "cloudLabels": { "team": "shop" },
+        "rootVolumeSize": 64,
+        "maxSize": 6,
+        "cpuCredits": "standard",
+    });
+    kops.put("instancegroup/web", &instance_group("web", &web)).await;
+    kops.put("instancegroup/old", &instance_group("old", &json!({ "manager": "CloudGroup" })))
+        .await;
+    kops.refused(&["generate"], "nodeupscript.sh is missing: run `kops update cluster --yes`")
+        .await;
+    kops.update(&["web"], 58).await;
+    kops.put("igconfig/node/web/nodeupconfig.yaml", &written("web", 59).node_config).await;
+    kops.refused(&["generate"], "`kops update cluster --yes` is running or was interrupted").await;
+    kops.update(&["web"], 58).await;
+    let broken = json!({ "minSize": 0, "tenancy": "host", "taints": ["a"] });
+    kops.put("instancegroup/batch", &instance_group("batch", &broken)).await;
+    kops.update(&["web", "batch"], 58).await;
+    let refused = kops.tenon(&["diff"]).await;
+    for field in ["spec.minSize", "spec.tenancy", "spec.taints"] {
+        assert!(refused.stderr.contains(&format!("InstanceGroup batch: {field}: ")), "{field}");
+    }
+    kops.remove("instancegroup/batch").await;
+
+    // What there is, and what differs.
+    let printed = kops.tenon(&["generate"]).await;
+    assert_eq!(printed.code, 0, "{}", printed.stderr);
+    assert!(printed.stdout.contains("# spec.cpuCredits: an EC2NodeClass cannot set it"));
+    assert!(printed.stderr.contains("Auto Scaling groups, which are left out: old"));
+    kops.create().await;
+    let differs = kops.tenon(&["diff"]).await;
+    assert_eq!(differs.code, 5, "{}{}", differs.stdout, differs.stderr);
+    assert!(differs.stdout.contains("Plan: 2 create"), "{}", differs.stdout);
+    kops.refused(&["sync", "--yes"], "the Cluster has spec.karpenter.enabled").await;
+    kops.put("config", &cluster(false)).await;
+    let dry = kops.tenon(&["sync", "--dry-run"]).await;
+    assert_eq!(dry.code, 0, "{}", dry.stderr);
+    assert!(must(user.objects("NodePool").get_opt("web").await).is_none(), "it was a dry run");
+    let synced = kops.tenon(&["sync", "--yes"]).await;
+    assert_eq!(synced.code, 0, "{}{}", synced.stdout, synced.stderr);
+    must(user.ready("EC2NodeClass", "web").await);
+    must(user.ready("NodePool", "web").await);
+    assert_eq!(kops.tenon(&["diff"]).await.code, 0, "it was applied");
+
+    // Nodes join by kops-controller.
+    must(user.scale("shop", 2, &json!({ "tier": "web" })).await);
+    must(user.runs("shop", 2).await);
+    check_node(&bed, user).await;
+
+    // What a person sets is theirs.
+    let own = json!({
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": { "name": "web" },
+        "spec": { "disruption": { "consolidateAfter": "7m", "consolidationPolicy": "WhenEmpty" } },
+    });
+    must(user.apply(&own).await);
+    assert_eq!(kops.tenon(&["diff"]).await.code, 0, "only a field of a person differs");
+
+    // kOps has changed: new nodes boot with the old script until the next sync.
+    let before = nodes(user, "web").await;
+    kops.update(&["web"], 110).await;
+    let differs = kops.tenon(&["diff"]).await;
+    assert_eq!(differs.code, 5, "{}", differs.stderr);
+    assert!(differs.stdout.contains("nodeup config"), "{}", differs.stdout);
+    assert!(!differs.stdout.contains("changed outside"), "{}", differs.stdout);
+    let drifts = format!("{} NodeClaim", before.len());
+    assert!(differs.stdout.contains(&drifts), "{}", differs.stdout);
+    let synced = kops.tenon(&["sync", "--yes", "-o", "json"]).await;
+    assert_eq!(synced.code, 0, "{}{}", synced.stdout, synced.stderr);
+    let report: Value = serde_json::from_str(&synced.stdout).expect("one document");
+    let paths = report["actions"].as_array().into_iter().flatten();
+    let paths = paths.flat_map(|action| action["changes"].as_array().into_iter().flatten());
+    let paths = paths.map(|change| change["path"].clone()).collect::<Vec<_>>();
+    assert_eq!(paths, [json!("spec.kubelet.maxPods"), json!("spec.userData")]);
+    must(
+        eventually("every node has booted with the new script", LIMIT * 2, async || {
+            let now = nodes(user, "web").await;
+            Ok(!now.is_empty() && now.is_disjoint(&before))
+        })
+        .await,
+    );
+    must(user.runs("shop", 2).await);
+    let pool = must(user.objects("NodePool").get("web").await);
+    assert_eq!(pool.data["spec"]["disruption"]["consolidateAfter"], "7m", "it was overwritten");
+
+    // An InstanceGroup goes.
+    must(user.remove("shop").await);
+    kops.remove("instancegroup/web").await;
+    let left = kops.tenon(&["diff"]).await;
+    assert_eq!(left.code, 5, "{}", left.stderr);
+    assert!(left.stdout.contains("`tenon kops sync --prune` deletes them"), "{}", left.stdout);
+    let pruned = kops.tenon(&["sync", "--prune", "--yes"]).await;
+    assert_eq!(pruned.code, 0, "{}{}", pruned.stdout, pruned.stderr);
+    must(
+        eventually("nothing of it is left", LIMIT * 2, async || {
+            let pool = user.objects("NodePool").get_opt("web").await?;
+            let class = user.objects("EC2NodeClass").get_opt("web").await?;
+            Ok(pool.is_none() && class.is_none())
+        })
+        .await,
+    );
+}
+
+const ADDON_ROLE: &str = "karpenter.kube-system.sa.shop.example.com";
+const QUEUE: &str = "shop-example-com-tenon";
+
+/// What kOps applies for its Karpenter add-on, as far as anything of ours lies beside it.
+async fn apply_addon(bed: &Bed, queue: Option<&str>) {
+    let labels = json!({ "app.kubernetes.io/name": "karpenter" });
+    let mut env = vec![
+        json!({ "name": "CLUSTER_NAME", "value": CLUSTER }),
+        json!({
+            "name": "AWS_ROLE_ARN",
+            "value": format!("arn:aws:iam::123456789012:role/{ADDON_ROLE}"),
+        }),
+    ];
+    env.extend(queue.map(|queue| json!({ "name": "INTERRUPTION_QUEUE", "value": queue })));
+    let image = "public.ecr.aws/karpenter/controller:1.13.0";
+    let container = json!({ "name": "controller", "image": image, "env": env });
+    let deployment = json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": "karpenter",
+            "labels": { "addon.kops.k8s.io/name": "karpenter.sh", "k8s-addon": "karpenter.sh" },
+        },
+        "spec": {
+            "replicas": 0,
+            "selector": { "matchLabels": labels },
+            "template": { "metadata": { "labels": labels }, "spec": { "containers": [container] } },
+        },
+    });
+    let as_kops = PatchParams::apply("kops").force();
+    let deployments: Api<Deployment> = Api::namespaced(bed.client(), "kube-system");
+    must(deployments.patch("karpenter", &as_kops, &Patch::Apply(deployment)).await);
+    let pool = json!({
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": { "name": "web", "labels": { "k8s-addon": "karpenter.sh" } },
+        "spec": {
+            "limits": { "nodes": "6" },
+            "template": {
+                "spec": {
+                    "nodeClassRef": {
+                        "group": "karpenter.k8s.aws",
+                        "kind": "EC2NodeClass",
+                        "name": "web",
+                    },
+                    "requirements": [
+                        { "key": "kubernetes.io/os", "operator": "In", "values": ["linux"] },
+                    ],
+                },
+            },
+        },
+    });
+    let pools = User::new(bed.client(), NodeClass::Ec2).objects("NodePool");
+    must(pools.patch("web", &as_kops, &Patch::Apply(pool)).await);
+}
+
+/// Variables of the add-on.
+async fn variables(bed: &Bed) -> BTreeMap<String, String> {
+    let deployments: Api<Deployment> = Api::namespaced(bed.client(), "kube-system");
+    let found = must(deployments.get("karpenter").await);
+    let pod = found.spec.template.spec.expect("a pod");
+    let env = pod.containers[0].env.clone().unwrap_or_default();
+    env.into_iter().map(|one| (one.name, one.value.unwrap_or_default())).collect()
+}
+
+/// Names of what there is in AWS: queues and rules as kOps looks for them before it deletes them,
+/// and inline policies of the role.
+async fn in_aws(bed: &Bed) -> (usize, usize, Vec<String>) {
+    let aws = must(bed.aws());
+    let moto = aws.gateway().state().moto();
+    let by_name = json!({ "QueueNamePrefix": "shop-example-com" });
+    let queues = must(moto.json("sqs", "AmazonSQS.ListQueues", &by_name).await);
+    let by_name = json!({ "NamePrefix": CLUSTER });
+    let rules = must(moto.json("events", "AWSEvents.ListRules", &by_name).await);
+    let role = [("RoleName", ADDON_ROLE)];
+    let policies = must(aws.caller().query("iam", "ListRolePolicies", &role).await);
+    let policies = policies.at(&["ListRolePoliciesResult", "PolicyNames"]).expect("a list");
+    let mut policies =
+        policies.children.iter().map(|policy| policy.text.clone()).collect::<Vec<_>>();
+    policies.sort();
+    let count = |answer: &Value, list: &str| answer[list].as_array().map_or(0, Vec::len);
+    (count(&queues, "QueueUrls"), count(&rules, "Rules"), policies)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kops_own_karpenter_gets_a_queue_that_kops_keeps() {
+    let parts = Parts { kubelet: false, ..Parts::all() };
+    let bed = Arc::new(must(Bed::start(BedConfig { parts, ..BedConfig::default() }).await));
+    let kops = Kops { bed: Arc::clone(&bed) };
+    let crds: Api<CustomResourceDefinition> = Api::all(bed.client());
+    for crd in tenon_crds::manifests::all() {
+        let name = crd.name_any();
+        must(crds.patch(&name, &PatchParams::apply("kops"), &Patch::Apply(&crd)).await);
+        let is_served = conditions::is_crd_established();
+        must(await_condition(crds.clone(), &name, is_served).await);
+    }
+    kops.put("config", &cluster(true)).await;
+    kops.put("instancegroup/web", &instance_group("web", &json!({ "maxSize": 6 }))).await;
+    kops.update(&["web"], 58).await;
+    kops.refused(&["augment", "--yes"], "add-on does not run").await;
+    apply_addon(&bed, None).await;
+    kops.refused(&["augment", "--yes"], &format!("the role {ADDON_ROLE} of")).await;
+    let caller = must(bed.aws()).caller();
+    let trust = r#"{"Version":"2012-10-17","Statement":[]}"#;
+    let role = [("RoleName", ADDON_ROLE), ("AssumeRolePolicyDocument", trust)];
+    must(caller.query("iam", "CreateRole", &role).await);
+    let own = r#"{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Action":"ec2:DescribeImages","Resource":"*"}]}"#;
+    let put = [role[0], ("PolicyName", ADDON_ROLE), ("PolicyDocument", own)];
+    must(caller.query("iam", "PutRolePolicy", &put).await);
+
+    // What kOps sets itself is not for a patch.
+    let file = bed.dir().join("patch.yaml");
+    let path = file.display().to_string();
+    let patch = |spec: &str| {
+        must(std::fs::write(&file, format!("kind: NodePool\nmetadata: {{name: web}}\n{spec}\n")));
+    };
+    patch("spec: {limits: {nodes: 3}}");
+    kops.refused(
+        &["augment", "--yes", "--patch", &path],
+        "patch for NodePool web: spec.limits.nodes: kOps sets this field itself",
+    )
+    .await;
+    patch("spec: {limits: {cpu: 64}, disruption: {consolidateAfter: 5m}}");
+    let augment = ["augment", "--yes", "--patch", &path];
+    assert_eq!(in_aws(&bed).await, (0, 0, vec![ADDON_ROLE.to_owned()]), "it was touched");
+
+    // Killed after each step; the next run goes on.
+    for steps in 1..=3 {
+        let state = ["--state", STATE, "--region", bed.region()];
+        let args = [&["kops"][..], &augment, &state].concat();
+        let killed = tenon(&bed, &args, Some(steps)).await;
+        assert_ne!(killed.code, 0, "{}", killed.stdout);
+    }
+    let done = kops.tenon(&augment).await;
+    assert_eq!(done.code, 0, "{}{}", done.stdout, done.stderr);
+    let ours = vec![ADDON_ROLE.to_owned(), "tenon-interruption".to_owned()];
+    assert_eq!(in_aws(&bed).await, (1, 5, ours.clone()));
+    let user = User::new(bed.client(), NodeClass::Ec2);
+    let pool = must(user.objects("NodePool").get("web").await);
+    assert_eq!(pool.data["spec"]["disruption"]["consolidateAfter"], "5m");
+    assert_eq!(pool.data["spec"]["limits"], json!({ "cpu": 64, "nodes": "6" }));
+
+    // Its role may read what EC2's events put into the queue.
+    let arn = format!("arn:aws:iam::123456789012:role/{ADDON_ROLE}");
+    let queue = format!("arn:aws:sqs:{}:123456789012:{QUEUE}", bed.region());
+    for action in ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueUrl"] {
+        let ask = [
+            ("PolicySourceArn", arn.as_str()),
+            ("ActionNames.member.1", action),
+            ("ResourceArns.member.1", &queue),
+        ];
+        let answer = must(caller.query("iam", "SimulatePrincipalPolicy", &ask).await);
+        assert!(format!("{answer:?}").contains("\"allowed\""), "{action}: {answer:?}");
+    }
+
+    // kOps applies its manifest again, as `kops update cluster` does.
+    apply_addon(&bed, None).await;
+    assert_eq!(variables(&bed).await.get("INTERRUPTION_QUEUE").map(String::as_str), Some(QUEUE));
+    let again = kops.tenon(&augment).await;
+    assert!(again.stdout.contains("Nothing to do"), "{}{}", again.stdout, again.stderr);
+
+    // And takes it away again.
+    let removed = kops.tenon(&["augment", "--remove", "--yes"]).await;
+    assert_eq!(removed.code, 0, "{}{}", removed.stdout, removed.stderr);
+    assert_eq!(in_aws(&bed).await, (0, 0, vec![ADDON_ROLE.to_owned()]));
+    let left = variables(&bed).await.into_keys().collect::<Vec<_>>();
+    assert_eq!(left, ["AWS_ROLE_ARN", "CLUSTER_NAME"]);
+    let pool = must(user.objects("NodePool").get("web").await);
+    assert_eq!(pool.data["spec"]["limits"], json!({ "nodes": "6" }));
+    let again = kops.tenon(&["augment", "--remove", "--yes"]).await;
+    assert!(again.stdout.contains("Nothing to do"), "{}{}", again.stdout, again.stderr);
+
+    // A later kOps has a queue of its own.
+    apply_addon(&bed, Some("shop-example-com-karpenter")).await;
+    kops.refused(&augment, "reads the queue shop-example-com-karpenter already").await;
+}
