@@ -279,10 +279,15 @@ fn attributes(wanted: &InstanceRequirements, input: &Input<'_>, report: &mut Rep
 
 /// Whether a name fits a pattern whose asterisks stand for any characters.
 fn matches(pattern: &str, name: &str) -> bool {
-    let Some((before, rest)) = pattern.split_once('*') else { return pattern == name };
-    let Some(name) = name.strip_prefix(before) else { return false };
-    let ends = (0..=name.len()).filter(|at| name.is_char_boundary(*at));
-    ends.into_iter().any(|at| matches(rest, &name[at..]))
+    let Some((begin, rest)) = pattern.split_once('*') else { return pattern == name };
+    let Some(mut name) = name.strip_prefix(begin) else { return false };
+    let (middle, end) = rest.rsplit_once('*').unwrap_or(("", rest));
+    // The first place of each piece leaves the most room for the next ones.
+    for piece in middle.split('*') {
+        let Some(at) = name.find(piece) else { return false };
+        name = &name[at + piece.len()..];
+    }
+    name.ends_with(end)
 }
 
 fn lifetime(input: &Input<'_>, report: &mut Report) -> Option<NillableDuration> {

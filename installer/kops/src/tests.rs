@@ -193,6 +193,31 @@ fn images_are_named_in_four_ways() {
 }
 
 #[test]
+fn types_are_excluded_by_patterns_of_any_length() {
+    let excluded = |pattern: &str, kind: &str| {
+        let text = format!(
+            "{PLAIN}  mixedInstancesPolicy:\n    instanceRequirements: {{excludedInstanceTypes: \
+             ['{pattern}']}}\n"
+        );
+        let facts = Facts { instance_types: vec![kind.to_owned()], ..facts() };
+        let made = generate(&cluster(), &group(&text), &boot("plain"), &facts).expect("objects");
+        made.objects[1].to_string().contains(&format!("[\"{kind}\"]"))
+    };
+    for (pattern, kind) in
+        [("*", "m6g.large"), ("c*", "c6gn.xlarge"), ("*gn*", "c6gn.xlarge"), ("m*.*e", "m6g.large")]
+    {
+        assert!(excluded(pattern, kind), "{pattern} {kind}");
+    }
+    for (pattern, kind) in
+        [("*gn*", "m6g.large"), ("c*.large", "c6gn.xlarge"), ("m6g.*.*", "m6g.large")]
+    {
+        assert!(!excluded(pattern, kind), "{pattern} {kind}");
+    }
+    // Nothing that takes time exponential in the number of asterisks.
+    assert!(!excluded(&"*a".repeat(200), &"a".repeat(100)));
+}
+
+#[test]
 fn addresses_of_state_stores() {
     let folder = Location::parse("file:///srv/kops").expect("a folder");
     assert_eq!(folder.join("shop.example.com").to_string(), "file:///srv/kops/shop.example.com");

@@ -3,8 +3,9 @@
 //! this crate what they make of the files in `corpus/`.
 
 use jiff::Timestamp;
-use tenon_crds::Quantity;
 use tenon_crds::cron::Schedule;
+use tenon_crds::{EC2NodeClassSpec, NodePoolSpec, Quantity};
+use tenon_kops::{Boot, Cluster, Facts, Group, Image, generate};
 use tenon_planner::{Policy, Snapshot, check, disrupt, provision};
 use tenon_state::cel::{DeviceView, Program, Value, version};
 
@@ -42,6 +43,40 @@ pub fn schedules(data: &[u8]) {
         assert_eq!(schedule.last_until(next), Some(next), "a time of its own");
         let before = schedule.last_until(next - jiff::SignedDuration::from_nanos(1));
         assert!(before.is_none_or(|before| before <= now), "{before:?} lies before {next}");
+    }
+}
+
+/// What an InstanceGroup becomes can be read as a NodePool and an EC2NodeClass.
+pub fn instance_groups(data: &[u8]) {
+    const CLUSTER: &str = "apiVersion: kops.k8s.io/v1alpha2
+kind: Cluster
+metadata: {name:                            a.b}
+spec: {cloudProvider: aws, subnets: [{name: eu-west-1b, zone:                            eu-west-1b}, {name: public-eu-west-1a, zone: eu-west-1a}]}
+";
+    const CONFIG: &str = "KubeletConfig: {}
+";
+    const SCRIPT: &str = "conf/kube_env.yaml << '__EOF_KUBE_ENV'
+ClusterName:                           a.b
+InstanceGroupName: fuzz
+NodeupConfigHash:                           umtSR7sxGG7mluvzPxfYdrYAbl1gjfutOhSyBeKbwMI=
+__EOF_KUBE_ENV
+";
+    let Some(text) = text(data) else { return };
+    let _ = tenon_kops::parse_patches(text);
+    let _ = Boot::parse(("a.b", "fuzz"), text, CONFIG);
+    let Ok(group) = Group::parse("fuzz", text) else { return };
+    let cluster = Cluster::parse(CLUSTER).expect("a cluster");
+    let boot = Boot::parse(("a.b", "fuzz"), SCRIPT, CONFIG).expect("its script");
+    let image = Image { architecture: "arm64".to_owned(), root_device: "/dev/sda1".to_owned() };
+    let facts = Facts { image, instance_types: vec!["m6g.large".to_owned()] };
+    let Ok(generated) = generate(&cluster, &group, &boot, &facts) else { return };
+    for object in generated.objects {
+        let spec = object["spec"].clone();
+        if object["kind"] == "NodePool" {
+            serde_json::from_value::<NodePoolSpec>(spec).expect("a NodePool");
+        } else {
+            serde_json::from_value::<EC2NodeClassSpec>(spec).expect("an EC2NodeClass");
+        }
     }
 }
 

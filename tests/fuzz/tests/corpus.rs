@@ -23,6 +23,7 @@ const TARGETS: &[Target] = &[
     target("quantities", tenon_fuzz::quantities),
     target("schedules", tenon_fuzz::schedules),
     target("selectors", tenon_fuzz::selectors),
+    Target { cases: 300, ..target("instance_groups", tenon_fuzz::instance_groups) },
     Target { cases: 300, ..target("snapshots", tenon_fuzz::snapshots) },
     #[cfg(feature = "aws")]
     target("messages", tenon_fuzz::messages),

@@ -23,3 +23,29 @@ pub(super) fn action(
         _ => return None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_method_the_path_and_the_query_name_the_action() {
+        let named = |method: &Method, path: &[&str], query: &str| {
+            let path = path.iter().map(|&segment| segment.to_owned()).collect::<Vec<_>>();
+            action(method, &path, &Params::of_query(query))
+        };
+        let cases = [
+            (Method::GET, &["b"][..], "location", Some("GetBucketLocation")),
+            (Method::GET, &["b"], "list-type=2&prefix=a/", Some("ListBucket")),
+            (Method::GET, &["b", "a", "config"], "", Some("GetObject")),
+            (Method::HEAD, &["b", "a"], "", Some("GetObject")),
+            (Method::PUT, &["b"], "", Some("CreateBucket")),
+            (Method::PUT, &["b", "a"], "", Some("PutObject")),
+            (Method::DELETE, &["b", "a"], "", Some("DeleteObject")),
+            (Method::POST, &["b"], "delete", None),
+        ];
+        for (method, path, query, wanted) in cases {
+            assert_eq!(named(&method, path, query), wanted, "{method} {path:?} {query}");
+        }
+    }
+}
