@@ -5,6 +5,7 @@
 
 pub(crate) mod augment;
 pub(crate) mod compare;
+pub(crate) mod operator;
 pub(crate) mod read;
 mod region;
 mod store;

@@ -8,6 +8,7 @@ use tenon_crds::quantity::Quantity;
 
 use crate::document;
 use crate::fields::{self, Unmapped};
+use crate::names;
 use crate::problem::Problem;
 
 /// An InstanceGroup, as its file has it.
@@ -177,6 +178,21 @@ impl Group {
     /// How it names its image, as [`crate::ImageSource::parse`] reads it.
     pub fn image(&self) -> &str {
         &self.spec.image
+    }
+
+    /// Name of the instance profile of its nodes.
+    pub fn profile(&self, cluster: &str) -> String {
+        let own = self.spec.iam.as_ref().and_then(|iam| iam.profile.as_deref());
+        match own.filter(|profile| !profile.is_empty()) {
+            Some(profile) => profile.rsplit('/').next().unwrap_or_default().to_owned(),
+            None => names::profile_name(cluster),
+        }
+    }
+
+    /// How many nodes of the control plane it has.
+    pub fn control_planes(&self) -> i64 {
+        let is_one = ["Master", "ControlPlane"].contains(&self.spec.role.as_str());
+        if is_one { self.spec.min_size.unwrap_or(1).max(0) } else { 0 }
     }
 
     /// It excludes instance types by patterns, which only the list of all types resolves.

@@ -32,7 +32,7 @@ pub use self::input::Note;
 pub use self::location::{
     CLUSTER_FILE, GROUPS_FOLDER, Location, LocationError, node_config_file, script_file,
 };
-pub use self::names::{queue_name, rule_name};
+pub use self::names::{profile_name, queue_name, role_name, rule_name};
 pub use self::patch::{Patches, parse_patches};
 pub use self::problem::Problem;
 

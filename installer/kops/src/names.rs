@@ -5,6 +5,9 @@ use crate::truncate;
 /// Longest name of a queue.
 const LONGEST_QUEUE: usize = 80;
 
+/// Longest name of a role.
+const LONGEST_ROLE: usize = 64;
+
 /// How much of the cluster's name a rule's name begins with.
 const RULE_PREFIX: usize = 40;
 
@@ -20,6 +23,16 @@ pub fn queue_name(cluster: &str) -> String {
 /// characters of the cluster's name, shortened as it shortens names.
 pub fn rule_name(cluster: &str, suffix: &str) -> String {
     format!("{}-tenon-{suffix}", truncate::name(cluster, RULE_PREFIX))
+}
+
+/// The role that kOps creates for a ServiceAccount.
+pub fn role_name(account: &str, namespace: &str, cluster: &str) -> String {
+    truncate::name(&format!("{account}.{namespace}.sa.{cluster}"), LONGEST_ROLE)
+}
+
+/// The instance profile of nodes, and its role, unless an InstanceGroup names another profile.
+pub fn profile_name(cluster: &str) -> String {
+    truncate::name(&format!("nodes.{cluster}"), LONGEST_ROLE)
 }
 
 #[cfg(test)]

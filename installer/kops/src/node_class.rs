@@ -15,9 +15,6 @@ use crate::input::{Input, Report};
 /// Size of the root volume of nodes, unless the group says another.
 const ROOT_GIB: i64 = 128;
 
-/// Longest name of a role or profile.
-const LONGEST_ROLE: usize = 64;
-
 /// What kubelet and the operator take for granted: amounts that change nothing if they are said.
 const USUAL_EVICTION: [(&str, &str); 2] =
     [("memory.available", "100Mi"), ("nodefs.available", "10%")];
@@ -203,11 +200,7 @@ fn security_groups(input: &Input<'_>) -> Value {
 
 /// Whose role kops-controller trusts.
 fn profile(input: &Input<'_>) -> String {
-    let own = input.group.spec.iam.as_ref().and_then(|iam| iam.profile.as_deref());
-    if let Some(profile) = own.filter(|profile| !profile.is_empty()) {
-        return profile.rsplit('/').next().unwrap_or_default().to_owned();
-    }
-    crate::truncate::name(&format!("nodes.{}", input.cluster.name), LONGEST_ROLE)
+    input.group.profile(&input.cluster.name)
 }
 
 /// What makes the operator's idea of a node's size the node's own.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 /// `tenon kops`
 #[derive(Debug, Args)]
@@ -28,6 +28,12 @@ pub enum KopsCommand {
     /// and nodes that boot with the old one cannot join. Nodes that run are replaced as the
     /// disruption budgets of their NodePools allow. Fields that you set yourself are kept.
     Sync(SyncArgs),
+    /// Print what the operator needs in a kOps cluster: permissions for the Cluster, or Helm values
+    Export(ExportArgs),
+    /// Create the interruption queue of the cluster and the rules that feed it
+    ///
+    /// Their names are those by which `kops delete cluster` finds and deletes them.
+    Queue(QueueArgs),
     /// Give kOps' own Karpenter add-on an interruption queue and further settings
     ///
     /// For clusters in which kOps installs Karpenter (`spec.karpenter.enabled`) and it stays.
@@ -54,6 +60,17 @@ pub struct StateArgs {
     pub patch: Option<PathBuf>,
 }
 
+/// Whether what is shown is done.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct ConsentArgs {
+    /// Don't ask for confirmation
+    #[arg(short, long, env = "TENON_YES", hide_env_values = true, value_parser = clap::builder::FalseyValueParser::new(), default_value = "", num_args = 0, default_missing_value = "true")]
+    pub yes: bool,
+    /// Show the plan and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
 /// `tenon kops generate`
 #[derive(Debug, Args)]
 pub struct GenerateArgs {
@@ -76,14 +93,45 @@ pub struct AugmentArgs {
     /// Which cluster.
     #[command(flatten)]
     pub state: StateArgs,
-    /// Don't ask for confirmation
-    #[arg(short, long, env = "TENON_YES", hide_env_values = true, value_parser = clap::builder::FalseyValueParser::new(), default_value = "", num_args = 0, default_missing_value = "true")]
-    pub yes: bool,
-    /// Show the plan and change nothing
-    #[arg(long)]
-    pub dry_run: bool,
+    /// Whether it is done.
+    #[command(flatten)]
+    pub consent: ConsentArgs,
     /// Remove everything that the command has created and set
     #[arg(long, conflicts_with = "patch")]
+    pub remove: bool,
+}
+
+/// `tenon kops export`
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// What to print
+    #[arg(value_enum)]
+    pub what: KopsExport,
+    /// Which cluster.
+    #[command(flatten)]
+    pub state: StateArgs,
+}
+
+/// What the operator needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum KopsExport {
+    /// A part of the Cluster, for `kops edit cluster`: the permissions of the operator
+    Cluster,
+    /// Values of the chart
+    Values,
+}
+
+/// `tenon kops queue`
+#[derive(Debug, Args)]
+pub struct QueueArgs {
+    /// Which cluster.
+    #[command(flatten)]
+    pub state: StateArgs,
+    /// Whether it is done.
+    #[command(flatten)]
+    pub consent: ConsentArgs,
+    /// Remove the queue and the rules
+    #[arg(long)]
     pub remove: bool,
 }
 
@@ -93,12 +141,9 @@ pub struct SyncArgs {
     /// Which cluster.
     #[command(flatten)]
     pub state: StateArgs,
-    /// Don't ask for confirmation
-    #[arg(short, long, env = "TENON_YES", hide_env_values = true, value_parser = clap::builder::FalseyValueParser::new(), default_value = "", num_args = 0, default_missing_value = "true")]
-    pub yes: bool,
-    /// Show the plan and change nothing
-    #[arg(long)]
-    pub dry_run: bool,
+    /// Whether it is done.
+    #[command(flatten)]
+    pub consent: ConsentArgs,
     /// Also delete the NodePools and EC2NodeClasses of InstanceGroups that no longer exist; their
     /// nodes are drained
     #[arg(long, conflicts_with = "groups")]

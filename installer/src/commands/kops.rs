@@ -1,22 +1,21 @@
 //! `tenon kops`: InstanceGroups as NodePools and EC2NodeClasses.
 
+mod addon;
+mod export;
+
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Instant;
 
 use kube::api::PropagationPolicy;
 use serde_json::{Value, json};
-use tenon_installer_core::apply::{self, Context, Options, Progress, StepError};
+use tenon_installer_core::apply::StepError;
 use tenon_installer_core::audit::Audit;
 use tenon_installer_core::aws::Aws;
 use tenon_installer_core::files::FileError;
-use tenon_installer_core::journal::Journal;
 use tenon_installer_core::kubernetes::client::Cluster;
 use tenon_installer_core::kubernetes::trial;
-use tenon_installer_core::observe::facts;
-use tenon_installer_core::plan::impact::Impact;
 use tenon_installer_core::plan::text::{counts, plan_lines};
-use tenon_installer_core::plan::{Action, Op, Plan};
+use tenon_installer_core::plan::{Action, Op};
 use tenon_installer_core::target;
 use tenon_installer_core::words::count;
 use tenon_kops::{Generated, Location, Patches, parse_patches};
@@ -24,17 +23,17 @@ use tenon_kops::{Generated, Location, Patches, parse_patches};
 use super::execution::confirm;
 use super::session::observe_failed;
 use crate::cli::GlobalArgs;
-use crate::cli::kops::{AugmentArgs, GenerateArgs, KopsArgs, KopsCommand, StateArgs, SyncArgs};
+use crate::cli::kops::{GenerateArgs, KopsArgs, KopsCommand, StateArgs, SyncArgs};
 use crate::errors::ExpectedError;
 use crate::exit_codes::EXIT_DRIFT;
 use crate::kops::ReadError;
-use crate::kops::augment::{self, Wanted};
 use crate::kops::compare::{Comparison, compare};
 use crate::kops::read::{self, State};
 use crate::printer::Printer;
 
-/// The schema of the reports.
-const SCHEMA: &str = "tenon.sh/kops/v1alpha1";
+/// The schemas of the reports.
+const GENERATE: &str = "tenon.sh/kops-generate/v1alpha1";
+const SYNC: &str = "tenon.sh/kops-sync/v1alpha1";
 
 /// The region that is asked where a bucket is, if no other is known.
 const FIRST_REGION: &str = "us-east-1";
@@ -49,7 +48,9 @@ pub(crate) async fn run(
         KopsCommand::Generate(args) => generate(global, args, *printer).await,
         KopsCommand::Diff(args) => diff(global, &args.state, *printer).await,
         KopsCommand::Sync(args) => sync(global, args, *printer).await,
-        KopsCommand::Augment(args) => augment(global, args, *printer).await,
+        KopsCommand::Augment(args) => addon::run(global, args, *printer).await,
+        KopsCommand::Queue(args) => addon::queue(global, args, *printer).await,
+        KopsCommand::Export(args) => export::run(global, args, *printer).await,
     }
 }
 
@@ -68,7 +69,7 @@ async fn generate(
         })
     });
     printer.json(&json!({
-        "schema": SCHEMA,
+        "schema": GENERATE,
         "cluster": source.state.cluster.name,
         "instanceGroups": generated.collect::<Vec<_>>(),
         "autoScalingGroups": source.state.others,
@@ -131,14 +132,14 @@ async fn sync(global: &GlobalArgs, args: &SyncArgs, printer: Printer) -> Result<
         return Ok(0);
     }
     let lines = plan_lines(&found.plan, &found.impact);
-    if args.dry_run {
+    if args.consent.dry_run {
         printer.json(&report);
         printer.lines(&lines);
         say_surplus(&found, printer);
         return Ok(0);
     }
     printer.note_lines(&lines);
-    if !args.yes {
+    if !args.consent.yes {
         confirm(global, "Apply these changes?").await?;
         if source.compare(&kube, args.prune).await?.plan != found.plan {
             return Err(unfit(vec!["the cluster has changed since: review the plan again".into()]));
@@ -154,90 +155,6 @@ async fn sync(global: &GlobalArgs, args: &SyncArgs, printer: Printer) -> Result<
     if !args.prune {
         say_surplus(&found, printer);
     }
-    Ok(0)
-}
-
-async fn augment(
-    global: &GlobalArgs,
-    args: &AugmentArgs,
-    printer: Printer,
-) -> Result<u8, ExpectedError> {
-    let source = Source::read_plain(global, &args.state).await?;
-    let cluster = &source.state.cluster;
-    if !cluster.has_karpenter_addon && !args.remove {
-        let why = "the Cluster has no spec.karpenter.enabled: there is nothing to add to; `tenon \
-                   kops sync` runs InstanceGroups with Tenon's operator";
-        return Err(unfit(vec![why.to_owned()]));
-    }
-    let caller = facts::read_caller(&source.aws).await.map_err(observe_failed)?;
-    let region = source.state.region().unwrap_or_default();
-    let wanted = Wanted::new(&cluster.name, &region, &caller.account);
-    let wanted = wanted.expect("a cluster with a queue has rules and a policy");
-    let objects = source.generated.iter().flat_map(|one| one.objects.iter().cloned());
-    let patches = source.patches.alone(&objects.collect::<Vec<_>>());
-    let patches = patches.map_err(|problems| failed(problems.into()))?;
-    let kube = connect(global).await?;
-    let look = async || -> Result<Plan, ExpectedError> {
-        let read = augment::read(&source.aws, &kube, &wanted).await.map_err(observe_failed)?;
-        let Some(addon) = read else {
-            let why = "kOps' Karpenter add-on does not run: there is no Deployment karpenter in \
-                       kube-system with the label addon.kops.k8s.io/name=karpenter.sh; run `kops \
-                       update cluster --yes`";
-            return Err(unfit(vec![why.to_owned()]));
-        };
-        let reasons = addon.against(&wanted, &patches);
-        if !reasons.is_empty() {
-            return Err(unfit(reasons));
-        }
-        let restored = || addon.restore(&wanted);
-        Ok(if args.remove { restored() } else { addon.augment(&wanted, &patches) })
-    };
-    let plan = look().await?;
-    let mut report = json!({
-        "schema": SCHEMA,
-        "cluster": cluster.name,
-        "remove": args.remove,
-        "actions": plan.steps,
-        "callerActions": plan.caller_actions(),
-        "changed": 0,
-    });
-    if plan.steps.is_empty() {
-        printer.json(&report);
-        let why = if args.remove { "nothing of Tenon is there" } else { "Karpenter has it all" };
-        printer.prose(&format!("Nothing to do: {why}."));
-        return Ok(0);
-    }
-    let lines = plan_lines(&plan, &Impact::default());
-    if args.dry_run {
-        printer.json(&report);
-        printer.lines(&lines);
-        return Ok(0);
-    }
-    printer.note_lines(&lines);
-    if !args.yes {
-        confirm(global, "Apply these changes?").await?;
-        if look().await? != plan {
-            return Err(unfit(vec!["something has changed since: review the plan again".into()]));
-        }
-    }
-    let context = Context {
-        aws: source.aws.clone(),
-        cluster: kube.clone(),
-        cluster_name: cluster.name.clone(),
-        install_id: wanted.installation.id.clone(),
-    };
-    let options = Options { parallel: 4, fault_after: global.fault_exit_after_step };
-    let (done, progress) = (plan.clone(), Arc::new(printer) as Arc<dyn Progress>);
-    let mut journal = Journal::unwritten();
-    let done = apply::run(Arc::new(context), done, options, &mut journal, &progress).await?;
-    report["changed"] = done.into();
-    printer.json(&report);
-    let what = if args.remove {
-        "Karpenter is as kOps installed it"
-    } else {
-        "Karpenter handles interruptions"
-    };
-    printer.prose(&format!("{what} ({}).", counts(&plan)));
     Ok(0)
 }
 
@@ -305,6 +222,11 @@ impl Source {
     async fn compare(&self, kube: &Cluster, prunes: bool) -> Result<Comparison, ExpectedError> {
         let objects = self.generated.iter().flat_map(|one| one.objects.iter().cloned()).collect();
         compare(kube, objects, &self.state.all, prunes).await.map_err(observe_failed)
+    }
+
+    /// Where its nodes are.
+    fn region(&self) -> String {
+        self.state.region().unwrap_or_default()
     }
 
     fn say_others(&self, printer: Printer) {
@@ -394,12 +316,12 @@ fn yaml(generated: &[Generated]) -> String {
 
 fn report(source: &Source, found: &Comparison) -> Value {
     json!({
-        "schema": SCHEMA,
+        "schema": SYNC,
         "cluster": source.state.cluster.name,
         "instanceGroups": source.state.all,
         "autoScalingGroups": source.state.others,
         "actions": found.plan.steps,
-        "impact": found.impact,
+        "outlook": found.impact,
         "surplus": found.surplus.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "blockedBy": found.reasons,
     })

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tenon_iam_policies::controller::ControllerPolicy;
 use tenon_iam_policies::interruption::InterruptionRule;
 use tenon_iam_policies::{Document, Features, Partition, Scope};
-use tenon_installer_core::aws::Aws;
+use tenon_installer_core::aws::{Aws, AwsError};
 use tenon_installer_core::desired::{Queue, Role, Rule, queue_and_rules};
 use tenon_installer_core::failure::Failure;
 use tenon_installer_core::kubernetes::client::Cluster;
@@ -73,15 +73,83 @@ impl Wanted {
     }
 }
 
-/// What there is.
+/// The queue and the rules as they are.
+#[derive(Debug)]
+pub(crate) struct Events {
+    queue: Option<QueueState>,
+    rules: BTreeMap<String, RuleState>,
+}
+
+impl Events {
+    /// Reads those that are wanted.
+    pub(crate) async fn read(aws: &Aws, wanted: &Wanted) -> Result<Self, AwsError> {
+        let names = wanted.rules.iter().map(|rule| rule.name.clone()).collect::<Vec<_>>();
+        let queue = messaging::queue(aws, &wanted.queue.name);
+        let (queue, rules) = tokio::try_join!(queue, messaging::rules(aws, &names))?;
+        Ok(Self { queue, rules })
+    }
+
+    /// Why they must not be touched, each with what to do.
+    pub(crate) fn against(&self, wanted: &Wanted) -> Vec<String> {
+        let owned = |what: String, tags: &Tags| {
+            let why = "exists, and Tenon did not create it for this cluster: rename or remove it";
+            (!wanted.installation.owns(tags)).then(|| format!("{what} {why}"))
+        };
+        let queue = self.queue.as_ref();
+        let queue =
+            queue.and_then(|queue| owned(format!("SQS queue {}", wanted.queue.name), &queue.tags));
+        let rules = self.rules.iter();
+        let rules =
+            rules.filter_map(|(name, rule)| owned(format!("EventBridge rule {name}"), &rule.tags));
+        queue.into_iter().chain(rules).collect()
+    }
+
+    /// Makes them as they should be.
+    pub(crate) fn ensure(&self, wanted: &Wanted) -> Plan {
+        let mut plan = Plan::default();
+        plan.steps.extend(queue_step(&wanted.queue, self.queue.as_ref()));
+        for rule in &wanted.rules {
+            plan.steps.extend(rule_step(rule, self.rules.get(&rule.name)));
+        }
+        plan.drop_unknown_dependencies();
+        plan
+    }
+
+    /// Removes them, after what the plan has already.
+    pub(crate) fn remove(&self, wanted: &Wanted, plan: &mut Plan) {
+        let ids = |plan: &Plan| plan.steps.iter().map(|step| step.id.clone()).collect::<Vec<_>>();
+        let done = ids(plan);
+        for (name, state) in &self.rules {
+            let id = format!("rule/{name}");
+            let targets = state.targets.keys().cloned().collect();
+            let action = Action::DeleteRule { name: name.clone(), targets };
+            plan.steps.push(
+                Step::new(&id, "EventBridge rule", name, Op::Delete, action)
+                    .after(done.clone())
+                    .needs(&["events:RemoveTargets", "events:DeleteRule"], &state.arn),
+            );
+        }
+        let done = ids(plan);
+        if let Some(queue) = &self.queue {
+            let name = wanted.queue.name.clone();
+            let action = Action::DeleteQueue { url: queue.url.clone(), name: name.clone() };
+            plan.steps.push(
+                Step::new("queue", "SQS queue", &name, Op::Delete, action)
+                    .after(done)
+                    .needs(&["sqs:DeleteQueue"], &wanted.queue.arn),
+            );
+        }
+    }
+}
+
+/// What there is of the add-on.
 #[derive(Debug)]
 pub(crate) struct Addon {
     deployment: Object,
     /// Name of the role that its container takes.
     role: String,
     role_state: Option<RoleState>,
-    queue: Option<QueueState>,
-    rules: BTreeMap<String, RuleState>,
+    events: Events,
     /// NodePools and EC2NodeClasses, by name.
     objects: BTreeMap<Key, Object>,
 }
@@ -103,9 +171,7 @@ pub(crate) async fn read(
     };
     let role = variable(&deployment.body, "AWS_ROLE_ARN").unwrap_or_default();
     let role = role["value"].as_str().and_then(|arn| arn.rsplit('/').next()).unwrap_or_default();
-    let names = wanted.rules.iter().map(|rule| rule.name.clone()).collect::<Vec<_>>();
-    let (queue, rules) =
-        tokio::try_join!(messaging::queue(aws, &wanted.queue.name), messaging::rules(aws, &names))?;
+    let events = Events::read(aws, wanted).await?;
     let role_state = if role.is_empty() { None } else { iam::role(aws, role).await? };
     let mut objects = BTreeMap::new();
     for resource in [resources::node_classes(), resources::node_pools()] {
@@ -117,7 +183,7 @@ pub(crate) async fn read(
         }
     }
     let role = role.to_owned();
-    Ok(Some(Addon { deployment, role, role_state, queue, rules, objects }))
+    Ok(Some(Addon { deployment, role, role_state, events, objects }))
 }
 
 impl Addon {
@@ -146,30 +212,13 @@ impl Addon {
                  lacking"
             ));
         }
-        let owned = |what: String, tags: &Tags| {
-            let why = "exists, and Tenon did not create it for this cluster: rename or remove it";
-            (!wanted.installation.owns(tags)).then(|| format!("{what} {why}"))
-        };
-        reasons.extend(
-            self.queue
-                .as_ref()
-                .and_then(|queue| owned(format!("SQS queue {}", wanted.queue.name), &queue.tags)),
-        );
-        reasons.extend(
-            self.rules
-                .iter()
-                .filter_map(|(name, rule)| owned(format!("EventBridge rule {name}"), &rule.tags)),
-        );
+        reasons.extend(self.events.against(wanted));
         reasons
     }
 
     /// Gives it what it lacks. `patches` are fields of NodePools and EC2NodeClasses.
     pub(crate) fn augment(&self, wanted: &Wanted, patches: &[Value]) -> Plan {
-        let mut plan = Plan::default();
-        plan.steps.extend(queue_step(&wanted.queue, self.queue.as_ref()));
-        for rule in &wanted.rules {
-            plan.steps.extend(rule_step(rule, self.rules.get(&rule.name)));
-        }
+        let mut plan = self.events.ensure(wanted);
         let inline = self.role_state.as_ref().and_then(|role| role.inline.get(POLICY));
         let same = |live: &String| {
             Document::parse(live).is_ok_and(|live| live.says_the_same_as(&wanted.policy))
@@ -199,32 +248,14 @@ impl Addon {
             }))
         };
         plan.steps.extend(self.objects.values().filter_map(bare));
-        let mut done = plan.steps.iter().map(|step| step.id.clone()).collect::<Vec<_>>();
+        let done = plan.steps.iter().map(|step| step.id.clone());
+        let done = done.collect::<Vec<_>>();
         if self.role_state.as_ref().is_some_and(|role| role.inline.contains_key(POLICY)) {
             let delete = RoleChanges { delete: vec![POLICY.to_owned()], ..RoleChanges::default() };
-            let step = self.role(wanted, Op::Delete, delete).after(done.clone());
+            let step = self.role(wanted, Op::Delete, delete).after(done);
             plan.steps.push(step.needs(&["iam:DeleteRolePolicy"], &self.role));
         }
-        for (name, state) in &self.rules {
-            let id = format!("rule/{name}");
-            let targets = state.targets.keys().cloned().collect();
-            let action = Action::DeleteRule { name: name.clone(), targets };
-            plan.steps.push(
-                Step::new(&id, "EventBridge rule", name, Op::Delete, action)
-                    .after(done.clone())
-                    .needs(&["events:RemoveTargets", "events:DeleteRule"], &state.arn),
-            );
-        }
-        done = plan.steps.iter().map(|step| step.id.clone()).collect();
-        if let Some(queue) = &self.queue {
-            let name = wanted.queue.name.clone();
-            let action = Action::DeleteQueue { url: queue.url.clone(), name: name.clone() };
-            plan.steps.push(
-                Step::new("queue", "SQS queue", &name, Op::Delete, action)
-                    .after(done)
-                    .needs(&["sqs:DeleteQueue"], &wanted.queue.arn),
-            );
-        }
+        self.events.remove(wanted, &mut plan);
         plan
     }
 

@@ -1,13 +1,13 @@
 //! Reads a cluster from the state store, and generates its objects.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use aws_sdk_ec2::types::{ArchitectureValues, Image as Ec2Image};
 use tenon_installer_core::aws::{Aws, AwsError};
-use tenon_installer_core::observe::{ec2, parameters};
+use tenon_installer_core::observe::{ec2, iam, parameters};
 use tenon_kops::{
     Boot, CLUSTER_FILE, Cluster, Facts, GROUPS_FOLDER, Generated, Group, Image, ImageSource,
-    Location, Manager, Problem, generate, node_config_file, script_file,
+    Location, Manager, Problem, generate, node_config_file, profile_name, script_file,
 };
 
 use super::region;
@@ -22,6 +22,8 @@ pub(crate) struct State {
     pub groups: Vec<(Group, Boot)>,
     /// Names of all InstanceGroups that become NodePools, also of those that were not asked for.
     pub all: Vec<String>,
+    /// How many nodes the control plane has.
+    pub control_planes: i64,
     /// Names of the InstanceGroups of nodes that are Auto Scaling groups.
     pub others: Vec<String>,
 }
@@ -74,7 +76,13 @@ pub(crate) async fn state(
         None => folder.clone(),
     };
     let config = Store::open(aws, &base).await?;
-    let mut state = State { cluster, groups: Vec::new(), all: Vec::new(), others: Vec::new() };
+    let mut state = State {
+        cluster,
+        groups: Vec::new(),
+        all: Vec::new(),
+        control_planes: 0,
+        others: Vec::new(),
+    };
     let mut problems = Vec::<Problem>::new();
     let names = store.names(GROUPS_FOLDER).await?;
     for name in names.iter().filter(|name| !name.ends_with('/')) {
@@ -86,6 +94,7 @@ pub(crate) async fn state(
                 continue;
             }
         };
+        state.control_planes += group.control_planes();
         if !group.is_of_nodes() {
             continue;
         }
@@ -118,6 +127,27 @@ pub(crate) async fn state(
     });
     problems.extend(missing);
     if problems.is_empty() { Ok(state) } else { Err(problems.into()) }
+}
+
+/// ARNs of the roles that nodes get by their instance profiles.
+pub(crate) async fn node_roles(aws: &Aws, state: &State) -> Result<Vec<String>, ReadError> {
+    let cluster = state.cluster.name.as_str();
+    let profiles = state.groups.iter().map(|(group, _)| group.profile(cluster));
+    let mut profiles = profiles.collect::<BTreeSet<_>>();
+    if profiles.is_empty() {
+        profiles.insert(profile_name(cluster));
+    }
+    let mut roles = BTreeSet::new();
+    for profile in profiles {
+        let Some(found) = iam::profile(aws, &profile).await? else {
+            let why = "does not exist: run `kops update cluster --yes`";
+            return Err(unfit(format!("the instance profile {profile} {why}")));
+        };
+        for role in &found.roles {
+            roles.extend(iam::role(aws, role).await?.map(|role| role.arn));
+        }
+    }
+    Ok(roles.into_iter().collect())
 }
 
 async fn boot(

@@ -3,18 +3,21 @@
 //! both. kOps is played by its files and kops-controller by its rules.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::conditions;
 use kube::runtime::wait::await_condition;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use tenon_aws_double::control::Selection;
 use tenon_bed::bed::{Bed, BedConfig, Finished, Parts};
 use tenon_bed::installation::Installation;
 use tenon_bed::machine::KopsController;
@@ -127,9 +130,8 @@ impl Kops {
         machines.configure(|config| config.kops = Some(controller));
     }
 
-    /// What kOps makes in AWS: the role of nodes in a profile, and tags. The operator may pass that
-    /// role.
-    async fn create(&self) {
+    /// What kOps makes in AWS: the role of nodes in a profile, and tags.
+    async fn create_nodes(&self) {
         let aws = must(self.bed.aws());
         let caller = aws.caller();
         let trust = json!({
@@ -147,6 +149,22 @@ impl Kops {
         must(caller.query("iam", "CreateInstanceProfile", &profile).await);
         let with_role = [profile[0], ("RoleName", NODES)];
         must(caller.query("iam", "AddRoleToInstanceProfile", &with_role).await);
+        let group = &aws.seed().node_security_group_id;
+        let subnets = &aws.seed().subnet_ids[..2];
+        self.tag(group, "KubernetesCluster", CLUSTER).await;
+        self.tag(group, "Name", NODES).await;
+        for subnet in subnets {
+            self.tag(subnet, "KubernetesCluster", CLUSTER).await;
+            for name in ["web", "batch"] {
+                self.tag(subnet, &format!("kops.k8s.io/instance-group/{name}"), "true").await;
+            }
+        }
+    }
+
+    /// The operator that `tenon install` installed for EKS may pass the role of kOps' nodes, too.
+    async fn allow(&self) {
+        let aws = must(self.bed.aws());
+        let caller = aws.caller();
         let account = aws.gateway().state().account();
         let policy = json!({
             "Version": "2012-10-17",
@@ -165,16 +183,6 @@ impl Kops {
             ("PolicyDocument", &policy),
         ];
         must(caller.query("iam", "PutRolePolicy", &put).await);
-        let group = &aws.seed().node_security_group_id;
-        let subnets = &aws.seed().subnet_ids[..2];
-        self.tag(group, "KubernetesCluster", CLUSTER).await;
-        self.tag(group, "Name", NODES).await;
-        for subnet in subnets {
-            self.tag(subnet, "KubernetesCluster", CLUSTER).await;
-            for name in ["web", "batch"] {
-                self.tag(subnet, &format!("kops.k8s.io/instance-group/{name}"), "true").await;
-            }
-        }
     }
 
     async fn tag(&self, id: &str, key: &str, value: &str) {
@@ -268,7 +276,8 @@ async fn instance_groups_of_kops_become_node_pools_that_follow_kops_update() {
     assert_eq!(printed.code, 0, "{}", printed.stderr);
     assert!(printed.stdout.contains("# spec.cpuCredits: an EC2NodeClass cannot set it"));
     assert!(printed.stderr.contains("Auto Scaling groups, which are left out: old"));
-    kops.create().await;
+    kops.create_nodes().await;
+    kops.allow().await;
     let differs = kops.tenon(&["diff"]).await;
     assert_eq!(differs.code, 5, "{}{}", differs.stdout, differs.stderr);
     assert!(differs.stdout.contains("Plan: 2 create"), "{}", differs.stdout);
@@ -518,4 +527,130 @@ async fn kops_own_karpenter_gets_a_queue_that_kops_keeps() {
     // A later kOps has a queue of its own.
     apply_addon(&bed, Some("shop-example-com-karpenter")).await;
     kops.refused(&augment, "reads the queue shop-example-com-karpenter already").await;
+}
+
+/// As a kOps cluster has it: nodes of the control plane, an OIDC provider that takes tokens for
+/// `amazonaws.com`, and the operator's role as kOps makes it from the Cluster.
+async fn control_plane(bed: &Bed, cluster_spec: &Value) {
+    let nodes: Api<Node> = Api::all(bed.client());
+    for node in must(nodes.list(&ListParams::default()).await) {
+        let key = "node-role.kubernetes.io/control-plane";
+        let patch = json!({
+            "metadata": { "labels": { key: "" } },
+            "spec": { "taints": [{ "key": key, "effect": "NoSchedule" }] },
+        });
+        let parameters = PatchParams::default();
+        must(nodes.patch(&node.name_any(), &parameters, &Patch::Strategic(patch)).await);
+    }
+    let aws = must(bed.aws());
+    let caller = aws.caller();
+    let issuer = aws.gateway().state().cluster().expect("a cluster").issuer;
+    let provider = [("Url", issuer.as_str()), ("ClientIDList.member.1", "amazonaws.com")];
+    must(caller.query("iam", "CreateOpenIDConnectProvider", &provider).await);
+    let host = issuer.trim_start_matches("https://");
+    let account = &cluster_spec["spec"]["iam"]["serviceAccountExternalPermissions"][0];
+    let (name, namespace) = (&account["name"], &account["namespace"]);
+    let (name, namespace) = (name.as_str().expect("a name"), namespace.as_str().expect("one"));
+    let trust = json!({
+        "Version": "2012-10-17",
+        "Statement": [{
+            "Effect": "Allow",
+            "Principal": {
+                "Federated": format!("arn:aws:iam::123456789012:oidc-provider/{host}"),
+            },
+            "Action": "sts:AssumeRoleWithWebIdentity",
+            "Condition": { "StringEquals": {
+                format!("{host}:sub"): format!("system:serviceaccount:{namespace}:{name}"),
+            } },
+        }],
+    });
+    let trust = trust.to_string();
+    let role = format!("{name}.{namespace}.sa.{CLUSTER}");
+    let create = [("RoleName", role.as_str()), ("AssumeRolePolicyDocument", &trust)];
+    must(caller.query("iam", "CreateRole", &create).await);
+    let statements = account["aws"]["inlinePolicy"].as_str().expect("statements");
+    let statements: Value = must(serde_json::from_str(statements));
+    let policy = json!({ "Version": "2012-10-17", "Statement": statements }).to_string();
+    let put = [create[0], ("PolicyName", &role), ("PolicyDocument", &policy)];
+    must(caller.query("iam", "PutRolePolicy", &put).await);
+}
+
+async fn helm(bed: &Bed, args: &[&str]) {
+    let output = must(bed.command(Path::new("helm")).args(args).output().await);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "helm {}: {said}", args.join(" "));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_operator_runs_in_a_kops_cluster_without_eks() {
+    let bed = Arc::new(must(Bed::start(BedConfig::default()).await));
+    let kops = Kops { bed: Arc::clone(&bed) };
+    let user = User::new(bed.client(), NodeClass::Ec2);
+    kops.put("config", &cluster(false)).await;
+    let web = json!({ "nodeLabels": { "tier": "web" }, "mixedInstancesPolicy": {
+        "instances": ["m6i.large", "m6i.xlarge"], "onDemandAboveBase": 0,
+    } });
+    kops.put("instancegroup/web", &instance_group("web", &web)).await;
+    let masters = json!({ "manager": "CloudGroup", "role": "ControlPlane", "minSize": 1 });
+    for zone in ["a", "b", "c"] {
+        let name = format!("control-plane-{zone}");
+        kops.put(&format!("instancegroup/{name}"), &instance_group(&name, &masters)).await;
+    }
+    kops.update(&["web"], 58).await;
+    kops.refused(&["export", "cluster"], &format!("the instance profile {NODES} does not")).await;
+    kops.create_nodes().await;
+
+    // What kOps and Helm are given.
+    let spec = kops.tenon(&["export", "cluster", "-o", "json"]).await;
+    assert_eq!(spec.code, 0, "{}", spec.stderr);
+    control_plane(&bed, &must(serde_json::from_str(&spec.stdout))).await;
+    let queue = kops.tenon(&["queue", "--yes"]).await;
+    assert_eq!(queue.code, 0, "{}{}", queue.stdout, queue.stderr);
+    let printed = kops.tenon(&["export", "values"]).await;
+    assert_eq!(printed.code, 0, "{}", printed.stderr);
+    let mut values: Value = must(serde_saphyr::from_str(&printed.stdout));
+    assert_eq!(values["replicas"], 2);
+    assert_eq!(values["settings"]["clusterEndpoint"], "https://api.internal.shop.example.com");
+    // The bed has no such name, and its kubelet runs the image by its name.
+    values["settings"]["clusterEndpoint"] = bed.control_plane().url().into();
+    values["controller"]["image"] = json!({ "repository": "tenon-operator" });
+    let file = bed.dir().join("values.yaml");
+    must(std::fs::write(&file, values.to_string()));
+    let charts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts");
+    let chart = |name: &str| charts.join(name).display().to_string();
+    let (crds, operator, file) = (chart("tenon-crds"), chart("tenon"), file.display().to_string());
+    helm(&bed, &["install", "tenon-crds", &crds, "-n", "kube-system"]).await;
+    let install = ["install", "karpenter", &operator, "-n", "kube-system", "-f", &file];
+    helm(&bed, &[&install[..], &["--wait", "--timeout", "2m"]].concat()).await;
+
+    let synced = kops.tenon(&["sync", "--yes"]).await;
+    assert_eq!(synced.code, 0, "{}{}", synced.stdout, synced.stderr);
+    must(user.ready("EC2NodeClass", "web").await);
+    must(user.scale("shop", 2, &json!({ "tier": "web" })).await);
+    must(user.runs("shop", 2).await);
+
+    // An interruption reaches it by the queue.
+    let claim = must(user.claims("web").await).remove(0);
+    let instance = instance_of(&claim);
+    let aws = must(bed.aws());
+    aws.gateway().state().instances().get(&instance).expect("it runs");
+    let chosen = Selection::Instances(vec![instance.clone()]);
+    must(aws.gateway().control().interrupt(chosen, None).await);
+    must(
+        eventually("the interrupted node is replaced", LIMIT, async || {
+            let claims = user.claims("web").await?;
+            Ok(!claims.is_empty() && claims.iter().all(|one| instance_of(one) != instance))
+        })
+        .await,
+    );
+    must(user.runs("shop", 2).await);
+
+    // Nobody has asked EKS, nor been refused anything.
+    let calls = aws.gateway().control().calls();
+    let of_eks = calls.all().iter().filter(|call| call.action.starts_with("eks:")).count();
+    assert_eq!(of_eks, 0, "EKS was asked");
+    let removed = kops.tenon(&["queue", "--remove", "--yes"]).await;
+    assert_eq!(removed.code, 0, "{}{}", removed.stdout, removed.stderr);
+    let again = kops.tenon(&["queue", "--remove", "--yes"]).await;
+    assert!(again.stdout.contains("Nothing to do"), "{}", again.stdout);
 }

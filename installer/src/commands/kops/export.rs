@@ -1,0 +1,39 @@
+//! `tenon kops export`: what the operator needs in a kOps cluster.
+
+use tenon_installer_core::observe::facts;
+
+use super::super::session::observe_failed;
+use super::{Source, failed, unfit};
+use crate::cli::GlobalArgs;
+use crate::cli::kops::{ExportArgs, KopsExport};
+use crate::errors::ExpectedError;
+use crate::kops::operator::{Place, cluster_spec, values};
+use crate::kops::read;
+use crate::printer::Printer;
+
+pub(super) async fn run(
+    global: &GlobalArgs,
+    args: &ExportArgs,
+    printer: Printer,
+) -> Result<u8, ExpectedError> {
+    let source = Source::read_plain(global, &args.state).await?;
+    let caller = facts::read_caller(&source.aws).await.map_err(observe_failed)?;
+    let node_roles = read::node_roles(&source.aws, &source.state).await.map_err(failed)?;
+    let place = Place {
+        cluster: source.state.cluster.name.clone(),
+        region: source.region(),
+        account: caller.account,
+        control_planes: source.state.control_planes,
+        node_roles,
+    };
+    let document = match args.what {
+        KopsExport::Cluster => {
+            cluster_spec(&place).map_err(|error| unfit(vec![error.to_string()]))?
+        }
+        KopsExport::Values => values(&place),
+    };
+    printer.json(&document);
+    let text = serde_saphyr::to_string(&document).expect("JSON always goes into YAML");
+    printer.text(text.trim_end());
+    Ok(0)
+}
