@@ -144,7 +144,7 @@ pub struct SyncArgs {
     /// Whether it is done.
     #[command(flatten)]
     pub consent: ConsentArgs,
-    /// Also delete the NodePools and EC2NodeClasses of InstanceGroups that no longer exist; their
+    /// Also delete NodePools and EC2NodeClasses that no InstanceGroup asks for any more; their
     /// nodes are drained
     #[arg(long, conflicts_with = "groups")]
     pub prune: bool,

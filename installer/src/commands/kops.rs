@@ -331,9 +331,9 @@ fn say_surplus(found: &Comparison, printer: Printer) {
     if !found.surplus.is_empty() {
         let names = found.surplus.iter().map(ToString::to_string).collect::<Vec<_>>();
         printer.prose(&format!(
-            "InstanceGroups that no longer exist have left {}; `tenon kops sync --prune` deletes \
-             them.",
-            names.join(", ")
+            "No InstanceGroup asks for {} any more; `tenon kops sync --prune` deletes {}.",
+            names.join(", "),
+            if names.len() == 1 { "it" } else { "them" }
         ));
     }
 }

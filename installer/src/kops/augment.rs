@@ -30,8 +30,9 @@ const NAMESPACE: &str = "kube-system";
 /// The Deployment of the add-on, and its container.
 const DEPLOYMENT: &str = "karpenter";
 const CONTAINER: &str = "controller";
-/// The label of what the add-on applies.
+/// The label of what the add-on applies, and its value.
 const ADDON_LABEL: &str = "addon.kops.k8s.io/name";
+const ADDON: &str = "karpenter.sh";
 /// The variable that names the queue.
 const VARIABLE: &str = "INTERRUPTION_QUEUE";
 /// The inline policy of ours; kOps looks only after the one with the role's own name.
@@ -164,7 +165,7 @@ pub(crate) async fn read(
     let is_addon = |object: &Object| {
         object.namespace.as_deref() == Some(NAMESPACE)
             && object.name == DEPLOYMENT
-            && label(&object.body, ADDON_LABEL) == Some("karpenter.sh")
+            && label(&object.body, ADDON_LABEL) == Some(ADDON)
     };
     let Some(deployment) = deployments.iter().map(Object::new).find(is_addon) else {
         return Ok(None);
@@ -247,7 +248,8 @@ impl Addon {
                 "metadata": {"name": object.name},
             }))
         };
-        plan.steps.extend(self.objects.values().filter_map(bare));
+        let of_addon = |object: &&Object| label(&object.body, ADDON_LABEL) == Some(ADDON);
+        plan.steps.extend(self.objects.values().filter(of_addon).filter_map(bare));
         let done = plan.steps.iter().map(|step| step.id.clone());
         let done = done.collect::<Vec<_>>();
         if self.role_state.as_ref().is_some_and(|role| role.inline.contains_key(POLICY)) {

@@ -1,6 +1,6 @@
 //! How far a cluster is from what its InstanceGroups ask for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use tenon_installer_core::failure::Failure;
@@ -20,7 +20,7 @@ pub(crate) struct Comparison {
     pub impact: Impact,
     /// Why the cluster would not take it, each with what to do.
     pub reasons: Vec<String>,
-    /// Objects of InstanceGroups that are gone.
+    /// Objects that no InstanceGroup asks for any more.
     pub surplus: Vec<Key>,
 }
 
@@ -42,8 +42,11 @@ pub(crate) async fn compare(
             live.insert(object.key(), object);
         }
     }
-    for body in wanted {
-        let Some(object) = object(body) else { continue };
+    let wanted = wanted.into_iter().filter_map(object).collect::<Vec<_>>();
+    let keys = wanted.iter().map(Object::key).collect::<BTreeSet<_>>();
+    let asked = wanted.iter().filter_map(|object| label(&object.body, GROUP_LABEL));
+    let asked = asked.map(str::to_owned).collect::<BTreeSet<_>>();
+    for object in wanted {
         let key = object.key();
         match live.get(&key) {
             None => found.plan.steps.push(apply(object, Op::Create)),
@@ -58,8 +61,12 @@ pub(crate) async fn compare(
             }
         }
     }
+    // Of groups that were not asked for, nothing is wanted, and nothing is known.
     let is_surplus = |object: &&Object| {
-        label(&object.body, GROUP_LABEL).is_some_and(|group| !groups.iter().any(|it| it == group))
+        label(&object.body, GROUP_LABEL).is_some_and(|group| {
+            let is_gone = !groups.iter().any(|known| known == group);
+            (is_gone || asked.contains(group)) && !keys.contains(&object.key())
+        })
     };
     // NodePools first: an EC2NodeClass stays until no NodeClaim refers to it.
     for object in live.values().filter(is_surplus).rev() {
@@ -75,7 +82,7 @@ pub(crate) async fn compare(
                     Op::Delete,
                     action,
                 )
-                .because([format!("InstanceGroup {group} is gone")])
+                .because([format!("InstanceGroup {group} no longer asks for it")])
                 .needs(&["delete"], &object.resource.plural),
             );
         }

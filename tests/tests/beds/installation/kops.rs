@@ -334,6 +334,21 @@ async fn instance_groups_of_kops_become_node_pools_that_follow_kops_update() {
     let pool = must(user.objects("NodePool").get("web").await);
     assert_eq!(pool.data["spec"]["disruption"]["consolidateAfter"], "7m", "it was overwritten");
 
+    // A part of an InstanceGroup goes: its nodes on demand.
+    let mut mixed = web.clone();
+    mixed["mixedInstancesPolicy"] = json!({ "onDemandBase": 1, "onDemandAboveBase": 0 });
+    kops.put("instancegroup/web", &instance_group("web", &mixed)).await;
+    assert_eq!(kops.tenon(&["sync", "--yes"]).await.code, 0);
+    let base = must(user.objects("NodePool").get("web-base").await);
+    assert_eq!(base.data["spec"]["replicas"], 1);
+    kops.put("instancegroup/web", &instance_group("web", &web)).await;
+    let synced = kops.tenon(&["sync", "--yes", "--prune"]).await;
+    assert_eq!(synced.code, 0, "{}{}", synced.stdout, synced.stderr);
+    assert!(synced.stdout.contains("1 delete"), "{}", synced.stdout);
+    let gone = async || Ok(user.objects("NodePool").get_opt("web-base").await?.is_none());
+    must(eventually("the pool of the base is gone", LIMIT, gone).await);
+    assert!(must(user.objects("NodePool").get_opt("web").await).is_some(), "it was removed");
+
     // An InstanceGroup goes.
     must(user.remove("shop").await);
     kops.remove("instancegroup/web").await;
@@ -387,7 +402,7 @@ async fn apply_addon(bed: &Bed, queue: Option<&str>) {
     let pool = json!({
         "apiVersion": "karpenter.sh/v1",
         "kind": "NodePool",
-        "metadata": { "name": "web", "labels": { "k8s-addon": "karpenter.sh" } },
+        "metadata": { "name": "web", "labels": { "addon.kops.k8s.io/name": "karpenter.sh" } },
         "spec": {
             "limits": { "nodes": "6" },
             "template": {
