@@ -156,8 +156,10 @@ pub async fn run(
     if failure.is_none()
         && let Some(step) = waiting.pop()
     {
-        let why =
-            format!("it waits for {}, of which a part is in no plan", step.depends_on.join(", "));
+        let why = format!(
+            "it waits for steps that the plan does not have: {}",
+            step.depends_on.join(", ")
+        );
         failure = Some((step.id.clone(), Failure::Refused { what: step.resource, why }));
     }
     match failure {

@@ -28,8 +28,6 @@ const LONGEST_ENVIRONMENT: u64 = 1024 * 1024;
 pub struct Boot {
     /// The script, as it goes into user data.
     pub user_data: String,
-    /// Hash of the configuration: kops-controller hands it out to nodes that ask for this one only.
-    pub config_hash: String,
     pub(crate) kubelet: Kubelet,
     pub(crate) taints: Vec<Taint>,
 }
@@ -110,7 +108,7 @@ impl Boot {
             })
         };
         let taints = kubelet.taints.iter().map(read).collect::<Result<_, _>>()?;
-        Ok(Self { user_data, config_hash: nodeup_config_hash, kubelet, taints })
+        Ok(Self { user_data, kubelet, taints })
     }
 }
 

@@ -25,8 +25,6 @@ pub struct Cluster {
     pub node_labels: BTreeMap<String, String>,
     /// kOps' own add-on for Karpenter is on.
     pub has_karpenter_addon: bool,
-    /// kOps lets ServiceAccounts assume IAM roles.
-    pub has_service_account_roles: bool,
 }
 
 /// A subnet of the cluster.
@@ -73,7 +71,6 @@ struct Spec {
     cloud_labels: BTreeMap<String, String>,
     kubelet: Kubelet,
     karpenter: Karpenter,
-    iam: Iam,
     #[serde(rename = "DisableSubnetTags")]
     disable_subnet_tags: bool,
 }
@@ -95,12 +92,6 @@ struct Kubelet {
 #[serde(default)]
 struct Karpenter {
     enabled: bool,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct Iam {
-    use_service_account_external_permissions: bool,
 }
 
 impl Cluster {
@@ -133,7 +124,6 @@ impl Cluster {
             cloud_labels: spec.cloud_labels,
             node_labels: spec.kubelet.node_labels,
             has_karpenter_addon: spec.karpenter.enabled,
-            has_service_account_roles: spec.iam.use_service_account_external_permissions,
         })
     }
 }

@@ -286,8 +286,10 @@ fn a_compressed_environment_is_read_as_well() {
     let packed = STANDARD.encode(packed.finish().expect("memory"));
     let script =
         format!("{before}echo \"{packed}\" | base64 -d | gzip -d > conf/kube_env.yaml{after}");
-    let boot = Boot::parse(("shop.example.com", "plain"), &script, NODE_CONFIG);
-    assert_eq!(boot.map(|boot| boot.config_hash), Ok(self::boot("plain").config_hash));
+    let read = Boot::parse(("shop.example.com", "plain"), &script, NODE_CONFIG);
+    assert!(read.is_ok(), "{read:?}");
+    assert_eq!(config_hash(&script), config_hash(&boot("plain").user_data));
+    assert!(config_hash(&script).is_some());
 }
 
 #[test]

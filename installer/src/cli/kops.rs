@@ -42,15 +42,23 @@ pub enum KopsCommand {
     Augment(AugmentArgs),
 }
 
-/// Which cluster, and what is generated for it.
+/// Which cluster.
 #[derive(Debug, Args)]
-pub struct StateArgs {
+pub struct StoreArgs {
     /// kOps' state store, such as s3://BUCKET or file:///PATH; by default that of ~/.kops.yaml
     #[arg(long, env = "KOPS_STATE_STORE", hide_env_values = true, value_name = "URL")]
     pub state: Option<String>,
     /// Name of the cluster in the state store; not needed if it holds one cluster
     #[arg(long, env = "KOPS_CLUSTER_NAME", hide_env_values = true, value_name = "NAME")]
     pub name: Option<String>,
+}
+
+/// Which cluster, and what is generated for it.
+#[derive(Debug, Args)]
+pub struct StateArgs {
+    /// Which cluster.
+    #[command(flatten)]
+    pub store: StoreArgs,
     /// Only this InstanceGroup; may be repeated
     #[arg(long = "group", value_name = "NAME")]
     pub groups: Vec<String>,
@@ -109,7 +117,7 @@ pub struct ExportArgs {
     pub what: KopsExport,
     /// Which cluster.
     #[command(flatten)]
-    pub state: StateArgs,
+    pub store: StoreArgs,
 }
 
 /// What the operator needs.
@@ -126,7 +134,7 @@ pub enum KopsExport {
 pub struct QueueArgs {
     /// Which cluster.
     #[command(flatten)]
-    pub state: StateArgs,
+    pub store: StoreArgs,
     /// Whether it is done.
     #[command(flatten)]
     pub consent: ConsentArgs,

@@ -3,7 +3,7 @@
 mod addon;
 mod export;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use kube::api::PropagationPolicy;
@@ -23,11 +23,11 @@ use tenon_kops::{Generated, Location, Patches, parse_patches};
 use super::execution::confirm;
 use super::session::observe_failed;
 use crate::cli::GlobalArgs;
-use crate::cli::kops::{GenerateArgs, KopsArgs, KopsCommand, StateArgs, SyncArgs};
+use crate::cli::kops::{GenerateArgs, KopsArgs, KopsCommand, StateArgs, StoreArgs, SyncArgs};
 use crate::errors::ExpectedError;
 use crate::exit_codes::EXIT_DRIFT;
 use crate::kops::ReadError;
-use crate::kops::compare::{Comparison, compare};
+use crate::kops::compare::{Comparison, against_cluster, compare};
 use crate::kops::read::{self, State};
 use crate::printer::Printer;
 
@@ -59,8 +59,8 @@ async fn generate(
     args: &GenerateArgs,
     printer: Printer,
 ) -> Result<u8, ExpectedError> {
-    let source = Source::read(global, &args.state).await?;
-    let generated = source.generated.iter().map(|one| {
+    let (source, generated) = Source::with_objects(global, &args.state).await?;
+    let groups = generated.iter().map(|one| {
         let notes = one.notes.iter().map(|note| json!({"field": note.field, "text": note.text}));
         json!({
             "instanceGroup": one.group,
@@ -71,10 +71,10 @@ async fn generate(
     printer.json(&json!({
         "schema": GENERATE,
         "cluster": source.state.cluster.name,
-        "instanceGroups": generated.collect::<Vec<_>>(),
+        "instanceGroups": groups.collect::<Vec<_>>(),
         "autoScalingGroups": source.state.others,
     }));
-    printer.text(yaml(&source.generated).trim_end());
+    printer.text(yaml(&generated).trim_end());
     source.say_others(printer);
     Ok(0)
 }
@@ -84,8 +84,9 @@ async fn diff(
     args: &StateArgs,
     printer: Printer,
 ) -> Result<u8, ExpectedError> {
-    let source = Source::read(global, args).await?;
-    let found = source.compare(&connect(global).await?, false).await?;
+    let (source, generated) = Source::with_objects(global, args).await?;
+    let kube = source.connect(global).await?;
+    let found = source.compare(&generated, &kube, false).await?;
     printer.json(&report(&source, &found));
     let is_same = found.plan.steps.is_empty() && found.surplus.is_empty();
     if is_same {
@@ -101,7 +102,7 @@ async fn diff(
 }
 
 async fn sync(global: &GlobalArgs, args: &SyncArgs, printer: Printer) -> Result<u8, ExpectedError> {
-    let source = Source::read(global, &args.state).await?;
+    let (source, generated) = Source::with_objects(global, &args.state).await?;
     if source.state.cluster.has_karpenter_addon {
         let why = "the Cluster has spec.karpenter.enabled: kOps applies NodePools and \
                    EC2NodeClasses of its own; set it to false (`kops edit cluster`), run `kops \
@@ -109,8 +110,8 @@ async fn sync(global: &GlobalArgs, args: &SyncArgs, printer: Printer) -> Result<
                    delete deployment karpenter`";
         return Err(unfit(vec![why.to_owned()]));
     }
-    let kube = connect(global).await?;
-    let found = source.compare(&kube, args.prune).await?;
+    let kube = source.connect(global).await?;
+    let found = source.compare(&generated, &kube, args.prune).await?;
     let objects = found.plan.applied_objects();
     if !found.reasons.is_empty() {
         return Err(unfit(found.reasons));
@@ -141,7 +142,7 @@ async fn sync(global: &GlobalArgs, args: &SyncArgs, printer: Printer) -> Result<
     printer.note_lines(&lines);
     if !args.consent.yes {
         confirm(global, "Apply these changes?").await?;
-        if source.compare(&kube, args.prune).await?.plan != found.plan {
+        if source.compare(&generated, &kube, args.prune).await?.plan != found.plan {
             return Err(unfit(vec!["the cluster has changed since: review the plan again".into()]));
         }
     }
@@ -158,7 +159,8 @@ async fn sync(global: &GlobalArgs, args: &SyncArgs, printer: Printer) -> Result<
     Ok(0)
 }
 
-/// Step by step; each may be done twice.
+/// Step by step; each may be done twice. Nothing is waited for: the nodes of a NodePool that is
+/// deleted go as their pods do.
 async fn carry_out(
     kube: &Cluster,
     found: &Comparison,
@@ -186,47 +188,73 @@ async fn carry_out(
     Ok(found.plan.steps.len())
 }
 
-/// What the state store says, and what follows from it.
+/// What the state store says.
 struct Source {
     state: State,
-    generated: Vec<Generated>,
-    patches: Patches,
     aws: Aws,
+    /// Where its nodes are.
+    region: String,
 }
 
 impl Source {
-    /// With the patches in what is generated.
-    async fn read(global: &GlobalArgs, args: &StateArgs) -> Result<Self, ExpectedError> {
-        let mut source = Self::read_plain(global, args).await?;
-        patch(&source.patches, &mut source.generated)?;
-        Ok(source)
-    }
-
-    /// With the patches beside what is generated.
-    async fn read_plain(global: &GlobalArgs, args: &StateArgs) -> Result<Self, ExpectedError> {
-        let patches = args.patch.as_deref().map(patches).transpose()?.unwrap_or_default();
+    /// The cluster, and those of its InstanceGroups that are named, or all.
+    async fn read(
+        global: &GlobalArgs,
+        args: &StoreArgs,
+        groups: &[String],
+    ) -> Result<Self, ExpectedError> {
         let location = location(global, args)?;
         let given = global.region.clone().or(global.default_region.clone());
-        let first = given.clone().unwrap_or_else(|| FIRST_REGION.to_owned());
-        let aws = global.connect_region(&first).await?;
+        let first = given.as_deref().unwrap_or(FIRST_REGION);
+        let mut aws = global.connect_region(first).await?;
         let name = name(global, args, &aws, &location).await?;
-        let state = read::state(&aws, &location, &name, &args.groups).await.map_err(failed)?;
-        let aws = match state.region() {
-            Some(region) if region != first => global.connect_region(&region).await?,
-            _ => aws,
+        let state = read::state(&aws, &location, &name, groups).await.map_err(failed)?;
+        let Some(region) = state.region().or(given.clone()) else {
+            let why = "the zones of the Cluster's subnets name no region: add --region";
+            return Err(unfit(vec![why.to_owned()]));
         };
-        let generated = read::objects(&aws, &state).await.map_err(failed)?;
-        Ok(Self { state, generated, patches, aws })
+        if region != first {
+            aws = global.connect_region(&region).await?;
+        }
+        Ok(Self { state, aws, region })
     }
 
-    async fn compare(&self, kube: &Cluster, prunes: bool) -> Result<Comparison, ExpectedError> {
-        let objects = self.generated.iter().flat_map(|one| one.objects.iter().cloned()).collect();
+    /// The same, and what its InstanceGroups become with the patches.
+    async fn with_objects(
+        global: &GlobalArgs,
+        args: &StateArgs,
+    ) -> Result<(Self, Vec<Generated>), ExpectedError> {
+        let patches = patches(args)?;
+        let source = Self::read(global, &args.store, &args.groups).await?;
+        let mut generated = source.generate().await?;
+        let objects = generated.iter_mut().flat_map(|one| one.objects.iter_mut());
+        patches.apply(objects).map_err(|problems| failed(problems.into()))?;
+        Ok((source, generated))
+    }
+
+    async fn generate(&self) -> Result<Vec<Generated>, ExpectedError> {
+        read::objects(&self.aws, &self.state).await.map_err(failed)
+    }
+
+    /// The cluster of the kubeconfig, if it is the one that is meant.
+    async fn connect(&self, global: &GlobalArgs) -> Result<Cluster, ExpectedError> {
+        let client = target::client(&global.kubeconfig()).await?;
+        let kube = Cluster::new(client, Audit::default());
+        let name = &self.state.cluster.name;
+        match against_cluster(&kube, name).await.map_err(observe_failed)? {
+            None => Ok(kube),
+            Some(reason) => Err(unfit(vec![reason])),
+        }
+    }
+
+    async fn compare(
+        &self,
+        generated: &[Generated],
+        kube: &Cluster,
+        prunes: bool,
+    ) -> Result<Comparison, ExpectedError> {
+        let objects = generated.iter().flat_map(|one| one.objects.iter().cloned()).collect();
         compare(kube, objects, &self.state.all, prunes).await.map_err(observe_failed)
-    }
-
-    /// Where its nodes are.
-    fn region(&self) -> String {
-        self.state.region().unwrap_or_default()
     }
 
     fn say_others(&self, printer: Printer) {
@@ -239,13 +267,8 @@ impl Source {
     }
 }
 
-async fn connect(global: &GlobalArgs) -> Result<Cluster, ExpectedError> {
-    let client = target::client(&global.kubeconfig()).await?;
-    Ok(Cluster::new(client, Audit::default()))
-}
-
 /// The state store that is named, as kOps looks for it.
-fn location(global: &GlobalArgs, args: &StateArgs) -> Result<Location, ExpectedError> {
+fn location(global: &GlobalArgs, args: &StoreArgs) -> Result<Location, ExpectedError> {
     let of_file = |path: PathBuf| -> Option<String> {
         let text = std::fs::read_to_string(path).ok()?;
         let config: Value = serde_saphyr::from_str(&text).ok()?;
@@ -265,7 +288,7 @@ fn location(global: &GlobalArgs, args: &StateArgs) -> Result<Location, ExpectedE
 /// The cluster that is named, or the only one of the state store.
 async fn name(
     global: &GlobalArgs,
-    args: &StateArgs,
+    args: &StoreArgs,
     aws: &Aws,
     location: &Location,
 ) -> Result<String, ExpectedError> {
@@ -286,17 +309,13 @@ async fn name(
     }
 }
 
-fn patches(path: &Path) -> Result<Patches, ExpectedError> {
+fn patches(args: &StateArgs) -> Result<Patches, ExpectedError> {
+    let Some(path) = &args.patch else { return Ok(Patches::default()) };
     let text = std::fs::read_to_string(path).map_err(FileError::reading(path))?;
     parse_patches(&text).map_err(|problems| {
         let file = path.display();
         unfit(problems.iter().map(|problem| format!("{file}: {problem}")).collect())
     })
-}
-
-fn patch(patches: &Patches, generated: &mut [Generated]) -> Result<(), ExpectedError> {
-    let objects = generated.iter_mut().flat_map(|one| one.objects.iter_mut());
-    patches.apply(objects).map_err(|problems| failed(problems.into()))
 }
 
 /// The objects as people would write them, with the notes as comments.
@@ -347,5 +366,5 @@ fn failed(error: ReadError) -> ExpectedError {
 }
 
 fn unfit(reasons: Vec<String>) -> ExpectedError {
-    ExpectedError::Unfit { what: "the InstanceGroups cannot be used".to_owned(), reasons }
+    ExpectedError::Unfit { what: "nothing was changed".to_owned(), reasons }
 }

@@ -16,7 +16,7 @@ use tenon_installer_core::desired::{Queue, Role, Rule, queue_and_rules};
 use tenon_installer_core::failure::Failure;
 use tenon_installer_core::kubernetes::client::Cluster;
 use tenon_installer_core::kubernetes::object::{Key, Object, label};
-use tenon_installer_core::kubernetes::resources;
+use tenon_installer_core::kubernetes::resources::node_object;
 use tenon_installer_core::observe::state::{QueueState, RoleState, RuleState};
 use tenon_installer_core::observe::{iam, messaging};
 use tenon_installer_core::ownership::{Installation, Tags};
@@ -24,6 +24,8 @@ use tenon_installer_core::plan::{
     Action, Op, Plan, RoleChanges, Step, object_changes, queue_step, rule_step, step_id,
 };
 use tenon_kops::{queue_name, rule_name};
+
+use super::compare::node_objects;
 
 /// The namespace of kOps' add-ons.
 const NAMESPACE: &str = "kube-system";
@@ -174,15 +176,7 @@ pub(crate) async fn read(
     let role = role["value"].as_str().and_then(|arn| arn.rsplit('/').next()).unwrap_or_default();
     let events = Events::read(aws, wanted).await?;
     let role_state = if role.is_empty() { None } else { iam::role(aws, role).await? };
-    let mut objects = BTreeMap::new();
-    for resource in [resources::node_classes(), resources::node_pools()] {
-        for object in kube.list(&resource).await? {
-            let body = serde_json::to_value(object).unwrap_or_default();
-            let name = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            let object = Object { resource: resource.clone(), namespace: None, name, body };
-            objects.insert(object.key(), object);
-        }
-    }
+    let objects = node_objects(kube).await?;
     let role = role.to_owned();
     Ok(Some(Addon { deployment, role, role_state, events, objects }))
 }
@@ -190,7 +184,7 @@ pub(crate) async fn read(
 impl Addon {
     /// Why it must not be touched, each with what to do.
     pub(crate) fn against(&self, wanted: &Wanted, patches: &[Value]) -> Vec<String> {
-        let missing = patches.iter().filter_map(object).map(|object| object.key());
+        let missing = patches.iter().cloned().filter_map(node_object).map(|object| object.key());
         let missing = missing.filter(|key| !self.objects.contains_key(key));
         let missing = missing.map(|key| {
             format!("{key} does not exist: run `kops update cluster --yes`, or remove its patch")
@@ -292,7 +286,7 @@ impl Addon {
     }
 
     fn patch(&self, body: &Value) -> Option<Step> {
-        let object = object(body)?;
+        let object = node_object(body.clone())?;
         let live = self.objects.get(&object.key())?;
         apply(object, &live.body)
     }
@@ -311,15 +305,6 @@ fn apply(object: Object, live: &Value) -> Option<Step> {
             .changing(changes)
             .needs(&["patch"], &plural),
     )
-}
-
-fn object(body: &Value) -> Option<Object> {
-    let resource = match body["kind"].as_str()? {
-        "NodePool" => resources::node_pools(),
-        _ => resources::node_classes(),
-    };
-    let name = body["metadata"]["name"].as_str()?.to_owned();
-    Some(Object { resource, namespace: None, name, body: body.clone() })
 }
 
 /// A variable of the add-on's container.

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::core::ApiResource;
 use serde_json::Value;
 use tenon_installer_core::failure::Failure;
 use tenon_installer_core::kubernetes::client::Cluster;
@@ -24,6 +26,45 @@ pub(crate) struct Comparison {
     pub surplus: Vec<Key>,
 }
 
+/// Why this is not the cluster of kOps that is meant, with what to do; none if it is. kOps tells
+/// kops-controller the cluster's name.
+pub(crate) async fn against_cluster(kube: &Cluster, name: &str) -> Result<Option<String>, Failure> {
+    let key = Key {
+        api_version: "v1".to_owned(),
+        kind: "ConfigMap".to_owned(),
+        namespace: Some("kube-system".to_owned()),
+        name: "kops-controller".to_owned(),
+    };
+    let found = kube.get(&ApiResource::erase::<ConfigMap>(&()), &key).await?.unwrap_or_default();
+    let config = found["data"]["config.yaml"].as_str().unwrap_or_default();
+    let config: Value = serde_saphyr::from_str(config).unwrap_or_default();
+    Ok(match config["clusterName"].as_str() {
+        Some(there) if there == name => None,
+        Some(there) => Some(format!(
+            "the kubeconfig is for cluster {there}, and the state store for {name}: choose the \
+             context with --context, or the cluster with --name"
+        )),
+        None => Some(format!(
+            "the kubeconfig is for a cluster without kops-controller, and so not for {name}: choose \
+             the context with --context"
+        )),
+    })
+}
+
+/// All NodePools and EC2NodeClasses.
+pub(super) async fn node_objects(kube: &Cluster) -> Result<BTreeMap<Key, Object>, Failure> {
+    let mut objects = BTreeMap::new();
+    for resource in [resources::node_classes(), resources::node_pools()] {
+        for object in kube.list(&resource).await? {
+            let body = serde_json::to_value(object).unwrap_or_default();
+            let name = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            let object = Object { resource: resource.clone(), namespace: None, name, body };
+            objects.insert(object.key(), object);
+        }
+    }
+    Ok(objects)
+}
+
 /// Compares. `groups` are the names of all InstanceGroups that become NodePools; with `prunes`,
 /// objects of others are removed.
 pub(crate) async fn compare(
@@ -33,16 +74,8 @@ pub(crate) async fn compare(
     prunes: bool,
 ) -> Result<Comparison, Failure> {
     let mut found = Comparison::default();
-    let mut live = BTreeMap::new();
-    for resource in [resources::node_classes(), resources::node_pools()] {
-        for object in kube.list(&resource).await? {
-            let body = serde_json::to_value(object).unwrap_or_default();
-            let name = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            let object = Object { resource: resource.clone(), namespace: None, name, body };
-            live.insert(object.key(), object);
-        }
-    }
-    let wanted = wanted.into_iter().filter_map(object).collect::<Vec<_>>();
+    let live = node_objects(kube).await?;
+    let wanted = wanted.into_iter().filter_map(resources::node_object).collect::<Vec<_>>();
     let keys = wanted.iter().map(Object::key).collect::<BTreeSet<_>>();
     let asked = wanted.iter().filter_map(|object| label(&object.body, GROUP_LABEL));
     let asked = asked.map(str::to_owned).collect::<BTreeSet<_>>();
@@ -135,14 +168,4 @@ fn other_script(wanted: &Value, live: &Value) -> Option<String> {
         }
         _ => None,
     }
-}
-
-fn object(body: Value) -> Option<Object> {
-    let resource = match body["kind"].as_str()? {
-        "NodePool" => resources::node_pools(),
-        "EC2NodeClass" => resources::node_classes(),
-        _ => return None,
-    };
-    let name = body["metadata"]["name"].as_str()?.to_owned();
-    Some(Object { resource, namespace: None, name, body })
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use aws_sdk_ec2::types::{ArchitectureValues, Image as Ec2Image};
 use tenon_installer_core::aws::{Aws, AwsError};
-use tenon_installer_core::observe::{ec2, iam, parameters};
+use tenon_installer_core::observe::{ec2, facts, iam, parameters};
 use tenon_kops::{
     Boot, CLUSTER_FILE, Cluster, Facts, GROUPS_FOLDER, Generated, Group, Image, ImageSource,
     Location, Manager, Problem, generate, node_config_file, profile_name, script_file,
@@ -85,6 +85,14 @@ pub(crate) async fn state(
     };
     let mut problems = Vec::<Problem>::new();
     let names = store.names(GROUPS_FOLDER).await?;
+    if names.is_empty() {
+        // Every cluster has one for its control plane. Believed, it would make every NodePool
+        // surplus.
+        return Err(unfit(format!(
+            "{folder}/{GROUPS_FOLDER} holds no InstanceGroup, not even one of the control plane: \
+             this is not the whole state store"
+        )));
+    }
     for name in names.iter().filter(|name| !name.ends_with('/')) {
         let text = store.read(&format!("{GROUPS_FOLDER}{name}")).await?.unwrap_or_default();
         let group = match Group::parse(name, &text) {
@@ -144,7 +152,7 @@ pub(crate) async fn node_roles(aws: &Aws, state: &State) -> Result<Vec<String>, 
             return Err(unfit(format!("the instance profile {profile} {why}")));
         };
         for role in &found.roles {
-            roles.extend(iam::role(aws, role).await?.map(|role| role.arn));
+            roles.extend(facts::role_arn(aws, role).await?);
         }
     }
     Ok(roles.into_iter().collect())

@@ -3,6 +3,8 @@
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::Value;
 
+use super::object::Object;
+
 fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
 }
@@ -20,6 +22,17 @@ pub fn node_claims() -> ApiResource {
 /// EC2NodeClasses.
 pub fn node_classes() -> ApiResource {
     resource("karpenter.k8s.aws", "v1", "EC2NodeClass", "ec2nodeclasses")
+}
+
+/// A manifest of a NodePool or an EC2NodeClass as an object; none if it is something else.
+pub fn node_object(body: Value) -> Option<Object> {
+    let resource = match (body["apiVersion"].as_str()?, body["kind"].as_str()?) {
+        ("karpenter.sh/v1", "NodePool") => node_pools(),
+        ("karpenter.k8s.aws/v1", "EC2NodeClass") => node_classes(),
+        _ => return None,
+    };
+    let name = body["metadata"]["name"].as_str()?.to_owned();
+    Some(Object { resource, namespace: None, name, body })
 }
 
 /// Nodes.

@@ -13,7 +13,6 @@ const LONGEST: usize = 4 * 1024 * 1024;
 pub struct Bucket {
     client: aws_sdk_s3::Client,
     name: String,
-    region: String,
 }
 
 impl Bucket {
@@ -33,12 +32,7 @@ impl Bucket {
         };
         let config = aws.s3.config().to_builder().region(Region::new(region.to_owned())).build();
         let client = aws_sdk_s3::Client::from_conf(config);
-        Ok(Self { client, name: name.to_owned(), region: region.to_owned() })
-    }
-
-    /// Where it is.
-    pub fn region(&self) -> &str {
-        &self.region
+        Ok(Self { client, name: name.to_owned() })
     }
 
     /// The text of an object; `None` if there is none with this key.

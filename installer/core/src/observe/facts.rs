@@ -81,7 +81,14 @@ pub async fn read(
 }
 
 async fn read_node_role(aws: &Aws, name: Option<&str>) -> Result<Option<String>, AwsError> {
-    let Some(name) = name else { return Ok(None) };
+    match name {
+        Some(name) => role_arn(aws, name).await,
+        None => Ok(None),
+    }
+}
+
+/// ARN of a role, if it exists.
+pub async fn role_arn(aws: &Aws, name: &str) -> Result<Option<String>, AwsError> {
     let role = aws
         .iam
         .get_role()

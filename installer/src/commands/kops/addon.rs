@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 use tenon_installer_core::apply::{self, Context, Options, Progress};
 use tenon_installer_core::journal::Journal;
+use tenon_installer_core::kubernetes::client::Cluster;
 use tenon_installer_core::observe::facts;
 use tenon_installer_core::plan::Plan;
 use tenon_installer_core::plan::impact::Impact;
@@ -12,7 +13,7 @@ use tenon_installer_core::plan::text::{counts, plan_lines};
 
 use super::super::execution::confirm;
 use super::super::session::observe_failed;
-use super::{Source, connect, failed, unfit};
+use super::{Source, failed, patches, unfit};
 use crate::cli::GlobalArgs;
 use crate::cli::kops::{AugmentArgs, ConsentArgs, QueueArgs};
 use crate::errors::ExpectedError;
@@ -37,17 +38,19 @@ pub(super) async fn run(
     args: &AugmentArgs,
     printer: Printer,
 ) -> Result<u8, ExpectedError> {
-    let source = Source::read_plain(global, &args.state).await?;
+    let patches = patches(&args.state)?;
+    let source = Source::read(global, &args.state.store, &args.state.groups).await?;
     if !source.state.cluster.has_karpenter_addon && !args.remove {
         let why = "the Cluster has no spec.karpenter.enabled: there is nothing to add to; `tenon \
                    kops sync` runs InstanceGroups with Tenon's operator";
         return Err(unfit(vec![why.to_owned()]));
     }
     let wanted = wanted(&source).await?;
-    let objects = source.generated.iter().flat_map(|one| one.objects.iter().cloned());
-    let patches = source.patches.alone(&objects.collect::<Vec<_>>());
+    let generated = source.generate().await?;
+    let objects = generated.into_iter().flat_map(|one| one.objects);
+    let patches = patches.alone(&objects.collect::<Vec<_>>());
     let patches = patches.map_err(|problems| failed(problems.into()))?;
-    let kube = connect(global).await?;
+    let kube = source.connect(global).await?;
     let look = async || -> Result<Plan, ExpectedError> {
         let read = augment::read(&source.aws, &kube, &wanted).await.map_err(observe_failed)?;
         let Some(addon) = read else {
@@ -69,7 +72,7 @@ pub(super) async fn run(
     };
     let AugmentArgs { consent, remove, .. } = *args;
     let manner = Manner { consent, remove, nothing, done };
-    carry_out(global, &source, &wanted, look, &manner, printer).await
+    carry_out(global, (&source, &kube), &wanted, look, &manner, printer).await
 }
 
 pub(super) async fn queue(
@@ -77,7 +80,8 @@ pub(super) async fn queue(
     args: &QueueArgs,
     printer: Printer,
 ) -> Result<u8, ExpectedError> {
-    let source = Source::read_plain(global, &args.state).await?;
+    let source = Source::read(global, &args.store, &[]).await?;
+    let kube = source.connect(global).await?;
     let wanted = wanted(&source).await?;
     let look = async || -> Result<Plan, ExpectedError> {
         let events = Events::read(&source.aws, &wanted).await.map_err(observe_failed)?;
@@ -100,13 +104,12 @@ pub(super) async fn queue(
     };
     let QueueArgs { consent, remove, .. } = *args;
     let manner = Manner { consent, remove, nothing, done };
-    carry_out(global, &source, &wanted, look, &manner, printer).await
+    carry_out(global, (&source, &kube), &wanted, look, &manner, printer).await
 }
 
 async fn wanted(source: &Source) -> Result<Wanted, ExpectedError> {
     let caller = facts::read_caller(&source.aws).await.map_err(observe_failed)?;
-    let region = source.region();
-    let wanted = Wanted::new(&source.state.cluster.name, &region, &caller.account);
+    let wanted = Wanted::new(&source.state.cluster.name, &source.region, &caller.account);
     Ok(wanted.expect("a cluster with a queue has rules and a policy"))
 }
 
@@ -114,7 +117,7 @@ async fn wanted(source: &Source) -> Result<Wanted, ExpectedError> {
 /// the next run what is left.
 async fn carry_out(
     global: &GlobalArgs,
-    source: &Source,
+    (source, kube): (&Source, &Cluster),
     wanted: &Wanted,
     look: impl AsyncFn() -> Result<Plan, ExpectedError>,
     manner: &Manner,
@@ -149,7 +152,7 @@ async fn carry_out(
     }
     let context = Context {
         aws: source.aws.clone(),
-        cluster: connect(global).await?,
+        cluster: kube.clone(),
         cluster_name: source.state.cluster.name.clone(),
         install_id: wanted.installation.id.clone(),
     };

@@ -16,12 +16,12 @@ pub(super) async fn run(
     args: &ExportArgs,
     printer: Printer,
 ) -> Result<u8, ExpectedError> {
-    let source = Source::read_plain(global, &args.state).await?;
+    let source = Source::read(global, &args.store, &[]).await?;
     let caller = facts::read_caller(&source.aws).await.map_err(observe_failed)?;
     let node_roles = read::node_roles(&source.aws, &source.state).await.map_err(failed)?;
     let place = Place {
         cluster: source.state.cluster.name.clone(),
-        region: source.region(),
+        region: source.region.clone(),
         account: caller.account,
         control_planes: source.state.control_planes,
         node_roles,

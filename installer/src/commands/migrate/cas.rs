@@ -11,6 +11,7 @@ use tenon_installer_core::failure::Failure;
 use tenon_installer_core::files::FileError;
 use tenon_installer_core::kubernetes::object::{Key, Object};
 use tenon_installer_core::kubernetes::operator_deployment::{self, OperatorDeployment};
+use tenon_installer_core::kubernetes::resources::node_object;
 use tenon_installer_core::kubernetes::trial;
 use tenon_installer_core::plan::impact::Impact;
 use tenon_installer_core::plan::text::{Line, counts, plan_lines};
@@ -232,7 +233,7 @@ impl Command<'_> {
             Some(file) => from_file(file)?,
             None => {
                 move_.notes = propose::propose(&move_.found, &autoscaler, &self.base());
-                move_.notes.objects.iter().cloned().filter_map(steps::object).collect()
+                move_.notes.objects.iter().cloned().filter_map(node_object).collect()
             }
         };
         move_.objects = self.missing(objects).await?;
@@ -446,7 +447,7 @@ fn from_file(path: &Path) -> Result<Vec<Object>, ExpectedError> {
     let mut objects = Vec::new();
     for body in bodies.into_iter().filter(|body| !body.is_null()) {
         let kind = body["kind"].as_str().unwrap_or("an object without a kind").to_owned();
-        let object = steps::object(body);
+        let object = node_object(body);
         objects.push(object.ok_or_else(|| {
             said(&format!(
                 "{kind}: only NodePools (karpenter.sh/v1) and EC2NodeClasses \

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use tenon_installer_core::kubernetes::object::Object;
-use tenon_installer_core::kubernetes::resources;
 use tenon_installer_core::ownership::SIZES;
 use tenon_installer_core::plan::change::changes;
 use tenon_installer_core::plan::{Action, GroupSize, NodeMove, Op, Plan, Step, object_changes};
@@ -336,15 +335,4 @@ pub(crate) fn abort(
             .after(["sizes"]),
     );
     plan
-}
-
-/// An object of a file or proposal.
-pub(crate) fn object(body: Value) -> Option<Object> {
-    let resource = match (body["apiVersion"].as_str()?, body["kind"].as_str()?) {
-        ("karpenter.sh/v1", "NodePool") => resources::node_pools(),
-        ("karpenter.k8s.aws/v1", "EC2NodeClass") => resources::node_classes(),
-        _ => return None,
-    };
-    let name = body["metadata"]["name"].as_str()?.to_owned();
-    Some(Object { resource, namespace: None, name, body })
 }

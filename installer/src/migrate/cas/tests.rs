@@ -15,8 +15,10 @@ use tenon_installer_core::observe::templates::TemplateState;
 use tenon_installer_core::ownership::{ADOPTED_BY, REPLICAS, SIZES};
 use tenon_installer_core::plan::Plan;
 
+use tenon_installer_core::kubernetes::resources::node_object;
+
 use super::propose::{Base, propose, yaml};
-use super::steps::{Limits, Part, Wanted, abort, migrate, object};
+use super::steps::{Limits, Part, Wanted, abort, migrate};
 use super::{Autoscaler, Found, Group, fit};
 
 const ID: &str = "abcd0123";
@@ -233,7 +235,7 @@ fn limits() -> Limits {
 
 fn parts(found: &Found) -> Vec<Part> {
     let proposal = propose(found, &found.autoscalers[0], &base());
-    let objects = proposal.objects.into_iter().filter_map(object);
+    let objects = proposal.objects.into_iter().filter_map(node_object);
     let objects = objects.map(|object| Wanted { object, live: None }).collect::<Vec<_>>();
     migrate(found, &found.autoscalers[0], &objects, (ID, limits()))
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::conditions;
@@ -191,6 +191,20 @@ impl Kops {
         must(caller.query("ec2", "CreateTags", &tag).await);
     }
 
+    /// kops-controller's configuration, as far as it says which cluster it is.
+    async fn controller(&self, cluster: &str) {
+        let maps: Api<ConfigMap> = Api::namespaced(self.bed.client(), "kube-system");
+        let config = json!({ "clusterName": cluster, "cloud": "aws" }).to_string();
+        let map = json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": { "name": "kops-controller" },
+            "data": { "config.yaml": config },
+        });
+        let as_kops = PatchParams::apply("kops").force();
+        must(maps.patch("kops-controller", &as_kops, &Patch::Apply(map)).await);
+    }
+
     /// Runs `tenon kops`.
     async fn tenon(&self, args: &[&str]) -> Finished {
         let state = ["--state", STATE, "--region", self.bed.region()];
@@ -246,6 +260,7 @@ async fn instance_groups_of_kops_become_node_pools_that_follow_kops_update() {
     kops.refused(&["generate", "--name", CLUSTER], "there is no bucket states").await;
     kops.put("config", &cluster(true)).await;
     kops.refused(&["generate", "--name", "other"], "it has shop.example.com").await;
+    kops.refused(&["generate"], "holds no InstanceGroup").await;
     let web = json!({
         "nodeLabels": { "tier": "web" },
         "cloudLabels": { "team": "shop" },
@@ -278,11 +293,19 @@ async fn instance_groups_of_kops_become_node_pools_that_follow_kops_update() {
     assert!(printed.stderr.contains("Auto Scaling groups, which are left out: old"));
     kops.create_nodes().await;
     kops.allow().await;
+
+    // Another cluster than that of the kubeconfig.
+    kops.refused(&["diff"], "a cluster without kops-controller").await;
+    kops.controller(CLUSTER).await;
     let differs = kops.tenon(&["diff"]).await;
     assert_eq!(differs.code, 5, "{}{}", differs.stdout, differs.stderr);
     assert!(differs.stdout.contains("Plan: 2 create"), "{}", differs.stdout);
     kops.refused(&["sync", "--yes"], "the Cluster has spec.karpenter.enabled").await;
     kops.put("config", &cluster(false)).await;
+    kops.controller("other.example.com").await;
+    let sync = ["sync", "--prune", "--yes"];
+    kops.refused(&sync, "the kubeconfig is for cluster other.example.com").await;
+    kops.controller(CLUSTER).await;
     let dry = kops.tenon(&["sync", "--dry-run"]).await;
     assert_eq!(dry.code, 0, "{}", dry.stderr);
     assert!(must(user.objects("NodePool").get_opt("web").await).is_none(), "it was a dry run");
@@ -466,6 +489,7 @@ async fn kops_own_karpenter_gets_a_queue_that_kops_keeps() {
     kops.put("config", &cluster(true)).await;
     kops.put("instancegroup/web", &instance_group("web", &json!({ "maxSize": 6 }))).await;
     kops.update(&["web"], 58).await;
+    kops.controller(CLUSTER).await;
     kops.refused(&["augment", "--yes"], "add-on does not run").await;
     apply_addon(&bed, None).await;
     kops.refused(&["augment", "--yes"], &format!("the role {ADDON_ROLE} of")).await;
@@ -614,6 +638,7 @@ async fn the_operator_runs_in_a_kops_cluster_without_eks() {
     kops.update(&["web"], 58).await;
     kops.refused(&["export", "cluster"], &format!("the instance profile {NODES} does not")).await;
     kops.create_nodes().await;
+    kops.controller(CLUSTER).await;
 
     // What kOps and Helm are given.
     let spec = kops.tenon(&["export", "cluster", "-o", "json"]).await;
