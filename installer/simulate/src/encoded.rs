@@ -3,15 +3,20 @@
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderValue, StatusCode};
+use http_body_util::BodyExt as _;
 use kube::api::ListParams;
 use kube::client::Body;
 use kube::core::{ObjectList, Status};
 use kube::{Api, Client};
 use tenon_state::guarded::Guarded;
-use tenon_state::protobuf::{self, Encoded, Page};
+use tenon_state::protobuf::{self, Encoded, ListDecoder, Page, ProtobufError};
 
 /// The media types to accept.
 const EITHER: &str = "application/vnd.kubernetes.protobuf, application/json;q=0.5";
+
+/// So many bytes of a body are decoded at a time. It comes in by the item, and what reads the
+/// connection would be waited for after each.
+const AT_ONCE: usize = 256 * 1024;
 
 /// A page of all objects of a kind, in the Protobuf encoding, which the API server writes several
 /// times as fast as JSON; as JSON if the answer is JSON all the same. If the server offers neither
@@ -28,13 +33,15 @@ pub async fn list_page<K: Encoded>(client: &Client, params: &ListParams) -> kube
     let kind = answer.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let is_encoded = kind.is_some_and(|kind| kind.starts_with(protobuf::MEDIA_TYPE));
     if code != StatusCode::NOT_ACCEPTABLE && code != StatusCode::UNSUPPORTED_MEDIA_TYPE {
-        let body = answer.into_body().collect_bytes().await?;
+        let body = answer.into_body();
         if !code.is_success() {
+            let body = body.collect_bytes().await?;
             return Err(kube::Error::Api(refusal(code, &body, is_encoded).boxed()));
         }
         let page = if is_encoded {
-            protobuf::decode_list(body).map_err(|error| error.to_string())
+            decode(body).await?.map_err(|error| error.to_string())
         } else {
+            let body = body.collect_bytes().await?;
             let list = serde_json::from_slice::<ObjectList<Guarded<K>>>(&body);
             list.map(Page::from).map_err(|error| error.to_string())
         };
@@ -46,6 +53,23 @@ pub async fn list_page<K: Encoded>(client: &Client, params: &ListParams) -> kube
         }
     }
     Ok(Api::<Guarded<K>>::all(client.clone()).list(params).await?.into())
+}
+
+/// Decodes a list while it comes in: the API server writes one item after the other, so that both
+/// work at the same time, and nothing holds the whole body.
+async fn decode<K: Encoded>(mut body: Body) -> kube::Result<Result<Page<K>, ProtobufError>> {
+    let mut decoder = ListDecoder::new();
+    while let Some(frame) = body.frame().await {
+        if let Ok(piece) = frame?.into_data() {
+            decoder.push(&piece);
+        }
+        if decoder.waiting() >= AT_ONCE
+            && let Err(error) = decoder.decode()
+        {
+            return Ok(Err(error));
+        }
+    }
+    Ok(decoder.finish())
 }
 
 /// Why a request was refused, as far as the answer says so.

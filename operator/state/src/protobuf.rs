@@ -7,12 +7,14 @@
 
 mod convert;
 mod messages;
+mod pieces;
 
 use bytes::Bytes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ObjectList, Status};
 use prost::Message as _;
 
+pub use self::pieces::ListDecoder;
 use crate::change::Watched;
 use crate::guarded::{Guarded, Invalid};
 use crate::wire;
@@ -63,20 +65,12 @@ pub enum ProtobufError {
     /// Envelope or content.
     #[error("the body is not what was expected in Kubernetes' Protobuf encoding")]
     Message(#[from] prost::DecodeError),
-}
-
-/// Decodes the body of the answer to a list request.
-///
-/// # Errors
-/// When it is not a list in this encoding.
-pub fn decode_list<K: Encoded>(body: Bytes) -> Result<Page<K>, ProtobufError> {
-    let list = messages::List::decode(content(body)?)?;
-    let metadata = list.metadata.unwrap_or_default();
-    Ok(Page {
-        items: list.items.into_iter().map(K::decode).map(Guarded::from).collect(),
-        continue_token: convert::text(metadata.continue_token),
-        resource_version: convert::text(metadata.resource_version),
-    })
+    /// A field of a type that does not exist, or longer than what contains it.
+    #[error("the body has a field that does not exist in Kubernetes' Protobuf encoding")]
+    Malformed,
+    /// Less than what was announced.
+    #[error("the body ends within its list")]
+    Truncated,
 }
 
 /// Decodes the body of an answer that refuses a request.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tenon_bed::bed::{Bed, BedConfig};
 use tenon_bed::wait::must;
 use tenon_state::guarded::Guarded;
-use tenon_state::protobuf::{Encoded, MEDIA_TYPE, Page, decode_list};
+use tenon_state::protobuf::{Encoded, ListDecoder, MEDIA_TYPE, Page};
 use tenon_state::wire;
 
 use crate::requests::apply;
@@ -173,7 +173,9 @@ async fn encoded<K: Encoded>(client: &Client, params: &ListParams) -> Page<K> {
     assert_eq!(answer.status(), StatusCode::OK);
     assert_eq!(answer.headers()[CONTENT_TYPE], MEDIA_TYPE);
     let body = answer.into_body().collect_bytes().await.expect("a body");
-    decode_list(body).expect("a list")
+    let mut decoder = ListDecoder::new();
+    decoder.push(&body);
+    decoder.finish().expect("a list")
 }
 
 /// The objects in both encodings, of one moment.

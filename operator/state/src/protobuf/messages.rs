@@ -14,15 +14,7 @@ pub(super) struct Unknown {
     pub(super) raw: Bytes,
 }
 
-/// A list of any kind.
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct List {
-    #[prost(message, optional, tag = "1")]
-    pub(super) metadata: Option<ListMeta>,
-    #[prost(bytes = "bytes", repeated, tag = "2")]
-    pub(super) items: Vec<Bytes>,
-}
-
+/// Of a list of any kind.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ListMeta {
     #[prost(string, tag = "2")]

@@ -4,20 +4,36 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use prost::Message as _;
+use prost::Message;
 
-use super::{ProtobufError, decode_list, decode_status, messages};
+use super::{ListDecoder, Page, ProtobufError, decode_status, messages};
 use crate::guarded::Guarded;
 use crate::wire;
+
+/// A list as it is written.
+#[derive(Clone, PartialEq, Message)]
+struct List {
+    #[prost(message, optional, tag = "1")]
+    metadata: Option<messages::ListMeta>,
+    #[prost(bytes = "bytes", repeated, tag = "2")]
+    items: Vec<Bytes>,
+}
 
 fn body(items: Vec<Bytes>, continue_token: &str) -> Bytes {
     let metadata = messages::ListMeta {
         resource_version: "4711".to_owned(),
         continue_token: continue_token.to_owned(),
     };
-    let list = messages::List { metadata: Some(metadata), items };
+    let list = List { metadata: Some(metadata), items };
     let envelope = messages::Unknown { raw: list.encode_to_vec().into() };
     [super::MAGIC, &envelope.encode_to_vec()].concat().into()
+}
+
+/// From a body in one piece.
+fn whole_list(body: &[u8]) -> Result<Page<wire::Pod>, ProtobufError> {
+    let mut decoder = ListDecoder::new();
+    decoder.push(body);
+    decoder.finish()
 }
 
 fn pod(name: &str, cpu: &str) -> Bytes {
@@ -42,7 +58,7 @@ fn pod(name: &str, cpu: &str) -> Bytes {
 fn a_pod_that_is_not_valid_is_named_and_hides_no_other() {
     let broken = pod("third", "1").slice(..20);
     let body = body(vec![pod("first", "a lot"), pod("second", "500m"), broken], "more");
-    let page = decode_list::<wire::Pod>(body).expect("a list");
+    let page = whole_list(&body).expect("a list");
     assert_eq!(page.continue_token.as_deref(), Some("more"));
     assert_eq!(page.resource_version.as_deref(), Some("4711"));
     let results: Vec<_> = page.items.into_iter().map(Guarded::into_result).collect();
@@ -69,10 +85,69 @@ fn a_refusal_says_why() {
 #[test]
 fn what_is_no_list_in_this_encoding_is_refused() {
     let json = Bytes::from_static(b"{\"kind\":\"PodList\",\"items\":[]}");
-    assert!(matches!(decode_list::<wire::Pod>(json), Err(ProtobufError::Magic)));
+    assert!(matches!(whole_list(&json), Err(ProtobufError::Magic)));
     let whole = body(vec![pod("first", "1")], "");
     let cut = whole.slice(..whole.len() - 3);
-    assert!(matches!(decode_list::<wire::Pod>(cut), Err(ProtobufError::Message(_))));
-    let page = decode_list::<wire::Pod>(whole).expect("a list");
+    assert!(matches!(whole_list(&cut), Err(ProtobufError::Truncated)));
+    let page = whole_list(&whole).expect("a list");
     assert_eq!((page.items.len(), page.continue_token), (1, None));
+}
+
+#[test]
+fn pieces_of_any_size_give_the_same_list() {
+    let broken = pod("third", "1").slice(..20);
+    let whole = body(vec![pod("first", "1"), pod("second", "a lot"), broken], "more");
+    let expected = format!("{:?}", whole_list(&whole).expect("a list"));
+    assert!(expected.contains("first") && expected.contains("second"), "{expected}");
+    for size in 1..=whole.len() {
+        let mut decoder = ListDecoder::<wire::Pod>::new();
+        for piece in whole.chunks(size) {
+            decoder.push(piece);
+            decoder.decode().expect("nothing is wrong so far");
+        }
+        let page = decoder.finish().expect("a list");
+        assert_eq!(format!("{page:?}"), expected, "in pieces of {size} bytes");
+    }
+}
+
+#[test]
+fn a_body_that_ends_early_is_no_list_wherever_it_ends() {
+    let whole = body(vec![pod("first", "1"), pod("second", "1")], "");
+    for end in 0..whole.len() {
+        let mut decoder = ListDecoder::<wire::Pod>::new();
+        decoder.push(&whole[..end]);
+        decoder.decode().expect("nothing is wrong so far");
+        let error = decoder.finish().expect_err("something is missing");
+        assert!(matches!(error, ProtobufError::Truncated), "after {end} bytes: {error}");
+    }
+}
+
+/// An envelope around bytes that are no list.
+fn around(raw: &[u8]) -> Bytes {
+    let envelope = messages::Unknown { raw: Bytes::copy_from_slice(raw) };
+    [super::MAGIC, &envelope.encode_to_vec()].concat().into()
+}
+
+#[test]
+fn fields_that_are_not_known_are_left_out() {
+    let list = List { metadata: None, items: vec![pod("first", "1")] };
+    // A number, four bytes, eight bytes, and a text, as fields 3 to 6.
+    let unknown = [0x18, 0x96, 0x01, 0x25, 1, 2, 3, 4, 0x29, 1, 2, 3, 4, 5, 6, 7, 8, 0x32, 1, b'a'];
+    let page = whole_list(&around(&[&unknown[..], &list.encode_to_vec()].concat()));
+    assert_eq!(page.expect("a list").items.len(), 1);
+    // After the list, the envelope says how it is written.
+    let mut body = around(&list.encode_to_vec()).to_vec();
+    body.extend([0x1a, 0, 0x22, 0]);
+    assert_eq!(whole_list(&body).expect("a list").items.len(), 1);
+}
+
+#[test]
+fn fields_that_cannot_be_are_refused() {
+    let endless = [0xff; 10];
+    let group = [0x13];
+    let longer_than_the_list = [0x12, 0x05, 0, 0];
+    for raw in [&endless[..], &group, &longer_than_the_list] {
+        let error = whole_list(&around(raw)).expect_err("no list");
+        assert!(matches!(error, ProtobufError::Malformed), "{raw:?}: {error}");
+    }
 }
