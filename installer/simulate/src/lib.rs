@@ -64,6 +64,7 @@ use self::explain::Known;
 pub use self::fleet::{Blocked, Disrupting, Fleet, FleetNode, FleetPool, FleetSum, Pending, Used};
 use self::input::Input;
 pub use self::inventory::{Machine, PodOnNode, PodsOnNode};
+pub use self::live::Events;
 use self::observed::Observed;
 pub use self::options::{CatalogOptions, Drain, Freshness, Kind, Loops, Options, Subject};
 pub use self::outcome::Outcome;
@@ -273,15 +274,9 @@ impl Simulation {
         outcome
     }
 
-    /// Adds the Events of a running cluster that explanations use.
-    pub async fn observe(
-        &mut self,
-        client: &Client,
-        subject: &Subject,
-    ) -> Result<(), SimulateError> {
-        let events = live::events(client, subject).await?;
-        self.observed.add(&events, self.options.now);
-        Ok(())
+    /// Adds what a running cluster's Events say.
+    pub fn add_events(&mut self, events: &Events) {
+        self.observed.add(events.all(), self.options.now);
     }
 
     /// Why one object is as it is.
@@ -299,13 +294,6 @@ impl Simulation {
         );
         self.plans = Some(plans);
         answer
-    }
-
-    /// Adds the Events of a running cluster about launches and disruption.
-    pub async fn observe_nodes(&mut self, client: &Client) -> Result<(), SimulateError> {
-        let events = live::events_of_nodes(client).await?;
-        self.observed.add(&events, self.options.now);
-        Ok(())
     }
 
     /// The instance types of spot nodes, where no catalog has spot prices.

@@ -1,5 +1,7 @@
 //! The objects of a running cluster. Only reads.
 
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, try_join_all};
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
@@ -23,33 +25,55 @@ const PAGE: u32 = 1000;
 /// How many pages of Events are read at most: what they say is helpful, not necessary.
 const EVENT_PAGES: usize = 5;
 
-/// Events of failed launches, and of a pod.
-pub(super) async fn events(
-    client: &Client,
-    subject: &Subject,
-) -> Result<Vec<Event>, SimulateError> {
-    let mut events = some_events(client, OF_NODES, FAILED_LAUNCHES).await?;
-    if subject.kind == Kind::Pod {
-        let of_pod = format!("involvedObject.kind=Pod,involvedObject.name={}", subject.name);
-        events.extend(some_events(client, &subject.namespace, &of_pod).await?);
+/// Events of a running cluster: what has happened to its objects. They are read apart from the
+/// objects, so that both can be read at the same time.
+#[derive(Debug)]
+pub struct Events(Vec<Event>);
+
+impl Events {
+    /// What explains one object: failed launches, and a pod's own Events.
+    ///
+    /// # Errors
+    /// When the API server does not answer, or refuses a request.
+    pub async fn about(client: &Client, subject: &Subject) -> Result<Self, SimulateError> {
+        let of_pod = async {
+            if subject.kind != Kind::Pod {
+                return Ok(Vec::new());
+            }
+            let of_pod = format!("involvedObject.kind=Pod,involvedObject.name={}", subject.name);
+            some_events(client, &subject.namespace, &of_pod).await
+        };
+        Self::and_failed_launches(client, of_pod).await
     }
-    Ok(events)
+
+    /// What explains the state of all nodes: failed launches, and nodes that must not be disrupted.
+    ///
+    /// # Errors
+    /// When the API server does not answer, or refuses a request.
+    pub async fn of_nodes(client: &Client) -> Result<Self, SimulateError> {
+        let blocked = some_events(client, OF_NODES, "reason=DisruptionBlocked");
+        Self::and_failed_launches(client, blocked).await
+    }
+
+    async fn and_failed_launches(
+        client: &Client,
+        others: impl Future<Output = Result<Vec<Event>, SimulateError>>,
+    ) -> Result<Self, SimulateError> {
+        let launches = some_events(client, OF_NODES, FAILED_LAUNCHES);
+        let (mut events, others) = futures::try_join!(launches, others)?;
+        events.extend(others);
+        Ok(Self(events))
+    }
+
+    pub(super) fn all(&self) -> &[Event] {
+        &self.0
+    }
 }
 
 /// Events of objects without a namespace are in this one.
 const OF_NODES: &str = "default";
 
 const FAILED_LAUNCHES: &str = "involvedObject.kind=NodeClaim,type=Warning";
-
-/// Events of failed launches, and of nodes that must not be disrupted.
-pub(super) async fn events_of_nodes(client: &Client) -> Result<Vec<Event>, SimulateError> {
-    let (mut events, blocked) = futures::try_join!(
-        some_events(client, OF_NODES, FAILED_LAUNCHES),
-        some_events(client, OF_NODES, "reason=DisruptionBlocked"),
-    )?;
-    events.extend(blocked);
-    Ok(events)
-}
 
 async fn some_events(
     client: &Client,
@@ -73,114 +97,86 @@ async fn some_events(
     Ok(events)
 }
 
+/// The objects of one list.
+type List<'a> = BoxFuture<'a, Result<Vec<Read>, SimulateError>>;
+
 /// Lists everything that plans depend on. Deployments and the like are left out: a running cluster
 /// has their pods.
 pub(super) async fn read(client: &Client, options: &Options) -> Result<Input, SimulateError> {
-    let mut input = Input::default();
     let freshness = options.freshness;
     // All at once: each list waits for the API server, and that of pods for longer than all others
     // together.
-    let planned = async {
-        futures::try_join!(
-            objects::<NodePool>(client, freshness),
-            objects::<NodeClaim>(client, freshness),
-            encoded::<wire::Node>(client, freshness),
-            encoded::<wire::Pod>(client, freshness),
-            objects::<wire::DaemonSet>(client, freshness),
-        )
-    };
-    let rules = async {
-        futures::try_join!(
-            objects::<wire::Namespace>(client, freshness),
-            objects::<wire::PodDisruptionBudget>(client, freshness),
-            objects::<wire::PersistentVolume>(client, freshness),
-            objects::<wire::PersistentVolumeClaim>(client, freshness),
-            objects::<wire::StorageClass>(client, freshness),
-            objects::<wire::VolumeAttachment>(client, freshness),
-            objects::<wire::CSINode>(client, freshness),
-        )
-    };
-    let classes = async {
-        futures::try_join!(
-            list::<EC2NodeClass>(client, freshness),
-            list::<k8s_openapi::api::scheduling::v1::PriorityClass>(client, freshness)
-        )
-    };
-    let (planned, rules, (ec2_classes, priority_classes)) =
-        futures::try_join!(planned, rules, classes)?;
-    let (pools, claims, nodes, pods, sets) = planned;
-    let (namespaces, budgets, volumes, claimed, classes, attachments, drivers) = rules;
-    let watched = [
-        pools,
-        claims,
-        nodes,
-        pods,
-        sets,
-        namespaces,
-        budgets,
-        volumes,
-        claimed,
-        classes,
-        attachments,
-        drivers,
+    let mut lists: Vec<List<'_>> = vec![
+        encoded::<wire::Pod>(client, freshness).boxed(),
+        encoded::<wire::Node>(client, freshness).boxed(),
+        objects::<NodeClaim>(client, freshness).boxed(),
+        objects::<NodePool>(client, freshness).boxed(),
+        ec2_classes(client, freshness).boxed(),
+        objects::<wire::DaemonSet>(client, freshness).boxed(),
+        objects::<wire::Namespace>(client, freshness).boxed(),
+        objects::<wire::PodDisruptionBudget>(client, freshness).boxed(),
+        priority_classes(client, freshness).boxed(),
+        objects::<wire::PersistentVolume>(client, freshness).boxed(),
+        objects::<wire::PersistentVolumeClaim>(client, freshness).boxed(),
+        objects::<wire::StorageClass>(client, freshness).boxed(),
+        objects::<wire::VolumeAttachment>(client, freshness).boxed(),
+        objects::<wire::CSINode>(client, freshness).boxed(),
     ];
-    for read in watched.into_iter().flatten() {
-        input.add(read);
-    }
     if !options.ignore_dra_requests {
-        let (classes, claims, templates, slices) = futures::try_join!(
-            objects::<wire::DeviceClass>(client, freshness),
-            objects::<wire::ResourceClaim>(client, freshness),
-            objects::<wire::ResourceClaimTemplate>(client, freshness),
-            objects::<wire::ResourceSlice>(client, freshness),
-        )?;
-        for read in [classes, claims, templates, slices].into_iter().flatten() {
-            input.add(read);
-        }
+        lists.extend([
+            objects::<wire::DeviceClass>(client, freshness).boxed(),
+            objects::<wire::ResourceClaim>(client, freshness).boxed(),
+            objects::<wire::ResourceClaimTemplate>(client, freshness).boxed(),
+            objects::<wire::ResourceSlice>(client, freshness).boxed(),
+        ]);
     }
     let gates = &options.feature_gates;
     if gates.is_on("NodeOverlay") {
-        objects::<NodeOverlay>(client, freshness)
-            .await?
-            .into_iter()
-            .for_each(|read| input.add(read));
+        lists.push(objects::<NodeOverlay>(client, freshness).boxed());
     }
     if gates.is_on("CapacityBuffer") {
-        buffers(client, freshness, &mut input).await?;
+        lists.push(buffers(client, freshness).boxed());
     }
     if !options.scheduler_config.default_constraints.is_empty() {
-        let (services, controllers, sets, replicas) = futures::try_join!(
-            objects::<wire::Service>(client, freshness),
-            objects::<wire::ReplicationController>(client, freshness),
-            objects::<wire::StatefulSet>(client, freshness),
-            objects::<wire::ReplicaSet>(client, freshness),
-        )?;
-        for read in [services, controllers, sets, replicas].into_iter().flatten() {
-            input.add(read);
-        }
+        lists.extend([
+            objects::<wire::Service>(client, freshness).boxed(),
+            objects::<wire::ReplicationController>(client, freshness).boxed(),
+            objects::<wire::StatefulSet>(client, freshness).boxed(),
+            objects::<wire::ReplicaSet>(client, freshness).boxed(),
+        ]);
     }
-    for class in ec2_classes {
-        input.add(Read::Ec2NodeClass(Box::new(class)));
-    }
-    for class in priority_classes {
-        input.add(Read::PriorityClass(Box::new(PriorityClass {
-            metadata: class.metadata,
-            value: class.value.unwrap_or_default(),
-            global_default: class.global_default.unwrap_or_default(),
-        })));
+    let mut input = Input::default();
+    for read in try_join_all(lists).await?.into_iter().flatten() {
+        input.add(read);
     }
     Ok(input)
 }
 
-/// CapacityBuffers, and where there are some, what they may refer to and what bounds them.
-async fn buffers(
+async fn ec2_classes(client: &Client, freshness: Freshness) -> Result<Vec<Read>, SimulateError> {
+    let classes = list::<EC2NodeClass>(client, freshness).await?;
+    Ok(classes.into_iter().map(|class| Read::Ec2NodeClass(Box::new(class))).collect())
+}
+
+async fn priority_classes(
     client: &Client,
     freshness: Freshness,
-    input: &mut Input,
-) -> Result<(), SimulateError> {
+) -> Result<Vec<Read>, SimulateError> {
+    let classes = list::<k8s_openapi::api::scheduling::v1::PriorityClass>(client, freshness);
+    let read = |class: k8s_openapi::api::scheduling::v1::PriorityClass| {
+        Read::PriorityClass(Box::new(PriorityClass {
+            metadata: class.metadata,
+            value: class.value.unwrap_or_default(),
+            global_default: class.global_default.unwrap_or_default(),
+        }))
+    };
+    Ok(classes.await?.into_iter().map(read).collect())
+}
+
+/// CapacityBuffers, and where there are some, what they may refer to and what bounds them.
+async fn buffers(client: &Client, freshness: Freshness) -> Result<Vec<Read>, SimulateError> {
     let found = objects::<CapacityBuffer>(client, freshness).await?;
     if found.is_empty() {
-        return Ok(());
+        return Ok(found);
     }
     let (quotas, templates, deployments, sets, replicas) = futures::try_join!(
         objects::<wire::ResourceQuota>(client, freshness),
@@ -189,10 +185,7 @@ async fn buffers(
         objects::<wire::StatefulSet>(client, freshness),
         objects::<wire::ReplicaSet>(client, freshness),
     )?;
-    for read in [found, quotas, templates, deployments, sets, replicas].into_iter().flatten() {
-        input.add(read);
-    }
-    Ok(())
+    Ok([found, quotas, templates, deployments, sets, replicas].into_iter().flatten().collect())
 }
 
 async fn objects<K: Watched>(

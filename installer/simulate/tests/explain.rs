@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
-use tenon_simulate::{Answer, CatalogOptions, Freshness, Kind, Options, Simulation, Subject, read};
+use tenon_simulate::{
+    Answer, CatalogOptions, Events, Freshness, Kind, Options, Simulation, Subject, read,
+};
 use tenon_state::ec2::offered::VM_MEMORY_OVERHEAD;
 use tenon_state::options::FeatureGates;
 
@@ -501,7 +503,8 @@ async fn events_of_a_running_cluster_count_and_are_not_necessary() {
     }]);
     let (client, asked) = cluster(Some(event));
     let (mut simulation, subject) = simulation("would-launch", "pod", "new");
-    simulation.observe(&client, &subject).await.expect("they are listed");
+    let events = Events::about(&client, &subject).await.expect("they are listed");
+    simulation.add_events(&events);
     let text = simulation.explain(&subject).expect("it is there").text(None);
     assert!(text.contains("at 11:59:00Z: no capacity"), "{text}");
     let asked = asked.lock().expect("not poisoned").clone();
@@ -511,6 +514,6 @@ async fn events_of_a_running_cluster_count_and_are_not_necessary() {
     assert!(asked.iter().all(|uri| uri.contains("limit=") && uri.contains("fieldSelector=")));
 
     let (client, _) = cluster(None);
-    simulation.observe(&client, &subject).await.expect_err("they are refused");
+    Events::about(&client, &subject).await.expect_err("they are refused");
     simulation.explain(&subject).expect("an answer all the same");
 }

@@ -2,7 +2,7 @@
 
 use kube::Client;
 use tenon_installer_core::clock;
-use tenon_simulate::{Fleet, Options, read};
+use tenon_simulate::{Events, Fleet, Options, read};
 use tenon_state::options::FeatureGates;
 
 use crate::errors::ExpectedError;
@@ -22,14 +22,19 @@ pub(super) struct Seen {
 pub(super) async fn observe(client: &Client, spot: &mut SpotPrices) -> Result<Seen, ExpectedError> {
     // Which gates are on makes no difference to what is there.
     let options = Options::live(clock::now(), FeatureGates::default());
-    let mut simulation = read(options, Some(client), &|_| ()).await?;
-    let types = simulation.unpriced_spot_types().into_iter().map(str::to_owned).collect();
-    let (events, ()) = tokio::join!(simulation.observe_nodes(client), spot.ask(types));
+    let (simulation, events) =
+        tokio::join!(read(options, Some(client), &|_| ()), Events::of_nodes(client));
+    let mut simulation = simulation?;
     let mut warnings = Vec::new();
-    if let Err(error) = events {
-        let why = ExpectedError::from(error).message();
-        warnings.push(format!("{why}; what keeps nodes from disruption is not shown"));
+    match events {
+        Ok(events) => simulation.add_events(&events),
+        Err(error) => {
+            let why = ExpectedError::from(error).message();
+            warnings.push(format!("{why}; what keeps nodes from disruption is not shown"));
+        }
     }
+    let types = simulation.unpriced_spot_types().into_iter().map(str::to_owned).collect();
+    spot.ask(types).await;
     let Pricing { has_spot_prices, warning } = spot.price(&mut simulation);
     warnings.extend(warning);
     let fleet = simulation.fleet();

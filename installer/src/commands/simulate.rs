@@ -8,7 +8,7 @@ use tenon_installer_core::{clock, target};
 use tenon_planner::Policy;
 use tenon_planner::policy::{MinValuesPolicy, PreferencePolicy};
 use tenon_simulate::{
-    CatalogOptions, Freshness, Kind, Loops, Options, SimulateError, Simulation, Subject,
+    CatalogOptions, Events, Freshness, Kind, Loops, Options, SimulateError, Simulation, Subject,
 };
 
 use crate::cli::GlobalArgs;
@@ -31,7 +31,10 @@ pub(crate) async fn run(
     if let Some(file) = &args.what_if {
         return compare(global, options, args.source.live, (file, &mut spot), *printer).await;
     }
-    let (mut simulation, _) = read(global, options, args.source.live, &mut spot, printer).await?;
+    let live = args.source.live;
+    options.check(live)?;
+    let client = client(global, live).await?;
+    let mut simulation = read(options, client.as_ref(), &mut spot, printer).await?;
     if let Some(path) = &args.save {
         simulation.save(path)?;
     }
@@ -59,7 +62,7 @@ async fn compare(
     options.check(live)?;
     let manifests = std::fs::read_to_string(file)
         .map_err(|source| SimulateError::Read { path: file.to_owned(), source })?;
-    let client = if live { Some(target::client(&global.kubeconfig()).await?) } else { None };
+    let client = client(global, live).await?;
     spot.ask_all().await;
     let compared = tenon_simulate::what_if(options, client.as_ref(), &manifests, spot.known());
     let compared = compared.await.map_err(|error| error.of_file(file))?;
@@ -88,15 +91,27 @@ pub(crate) async fn explain(
         name: args.name.clone(),
     };
     let of = |freshness| options(&args.source, freshness);
+    of(Freshness::Cached).check(live)?;
     let mut spot = prices(global, &args.source, live).await?;
+    let client = client(global, live).await?;
+    let client = client.as_ref();
     let mut look = async |freshness| {
-        let (mut simulation, client) =
-            read(global, of(freshness), live, &mut spot, printer).await?;
-        if let Some(client) = &client
-            && let Err(error) = simulation.observe(client, &subject).await
-        {
-            let why = ExpectedError::from(error).message();
-            printer.warn(&format!("{why}; failed launches are recognized by conditions only"));
+        let events = async {
+            match client {
+                Some(client) => Some(Events::about(client, &subject).await),
+                None => None,
+            }
+        };
+        let (simulation, events) =
+            tokio::join!(read(of(freshness), client, &mut spot, printer), events);
+        let mut simulation = simulation?;
+        match events {
+            Some(Ok(events)) => simulation.add_events(&events),
+            Some(Err(error)) => {
+                let why = ExpectedError::from(error).message();
+                printer.warn(&format!("{why}; failed launches are recognized by conditions only"));
+            }
+            None => {}
         }
         let answer = simulation.explain(&subject);
         Ok::<_, ExpectedError>((simulation, answer))
@@ -137,19 +152,21 @@ pub(super) async fn spot_prices(
     }
 }
 
+/// The client of the cluster, if one is read.
+async fn client(global: &GlobalArgs, live: bool) -> Result<Option<Client>, ExpectedError> {
+    Ok(if live { Some(target::client(&global.kubeconfig()).await?) } else { None })
+}
+
 /// Reads what there is to read, and talks about it.
 async fn read(
-    global: &GlobalArgs,
     options: Options,
-    live: bool,
+    client: Option<&Client>,
     spot: &mut SpotPrices,
     printer: &Printer,
-) -> Result<(Simulation, Option<Client>), ExpectedError> {
-    options.check(live)?;
-    let client = if live { Some(target::client(&global.kubeconfig()).await?) } else { None };
+) -> Result<Simulation, ExpectedError> {
     let read = async {
         let note = |note: &str| printer.note(note);
-        Ok::<_, ExpectedError>(tenon_simulate::read(options, client.as_ref(), &note).await?)
+        Ok::<_, ExpectedError>(tenon_simulate::read(options, client, &note).await?)
     };
     // A cluster that can't be read is not waited for EC2 with.
     let asked = async {
@@ -158,7 +175,7 @@ async fn read(
     };
     let (mut simulation, ()) = tokio::try_join!(read, asked)?;
     price(&mut simulation, spot, *printer);
-    Ok((simulation, client))
+    Ok(simulation)
 }
 
 /// Prices spot nodes, and says what to know about prices and input.

@@ -12,7 +12,7 @@ use tenon_installer_core::kubernetes::client::Cluster;
 use tenon_installer_core::target::{self, KubeconfigOptions};
 use tenon_installer_core::words::{chain, without_types};
 use tenon_installer_core::{clock, words};
-use tenon_simulate::{Options, Subject, read};
+use tenon_simulate::{Events, Options, Subject, read};
 use tenon_state::options::FeatureGates;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Mutex;
@@ -220,14 +220,24 @@ async fn explain(
 ) -> Result<String, ExpectedError> {
     let options = Options::live(clock::now(), FeatureGates::default());
     let mut spot = spot.lock().await;
-    let (simulation, ()) = tokio::join!(read(options, Some(client), &|_| ()), spot.ask_all());
+    let (simulation, events, ()) = tokio::join!(
+        read(options, Some(client), &|_| ()),
+        Events::about(client, subject),
+        spot.ask_all()
+    );
     let mut simulation = simulation?;
     // The view says so already where EC2 gives no prices.
     spot.price(&mut simulation);
     drop(spot);
-    let events = simulation.observe(client, subject).await;
+    let failed = match events {
+        Ok(events) => {
+            simulation.add_events(&events);
+            None
+        }
+        Err(error) => Some(error),
+    };
     let mut text = simulation.explain(subject)?.text(Some(width));
-    if let Err(error) = events {
+    if let Some(error) = failed {
         let why = ExpectedError::from(error).message();
         text.push_str("\n\nwarning: ");
         text.push_str(&why);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use kube::Client;
 use tenon_installer_core::clock;
-use tenon_simulate::{Options, Simulation, Subject, WhatIf};
+use tenon_simulate::{Events, Options, Simulation, Subject, WhatIf};
 use tokio::sync::Mutex;
 
 use crate::errors::ExpectedError;
@@ -42,26 +42,34 @@ impl Source {
         let client = self.client.as_ref();
         let mut spot = self.spot.lock().await;
         let read = tenon_simulate::read(self.options(), client, &|_| ());
-        let (simulation, ()) = tokio::join!(read, spot.ask_all());
+        let events = async {
+            match client {
+                Some(client) => Some(Events::of_nodes(client).await),
+                None => None,
+            }
+        };
+        let (simulation, events, ()) = tokio::join!(read, events, spot.ask_all());
         let mut simulation = simulation?;
         let mut warnings = simulation.warnings().to_vec();
         warnings.extend(spot.price(&mut simulation).warning);
         drop(spot);
-        if let Some(client) = client
-            && let Err(error) = simulation.observe_nodes(client).await
-        {
-            let why = ExpectedError::from(error).message();
-            warnings.push(format!("{why}; what keeps nodes from disruption is not shown"));
+        match events {
+            Some(Ok(events)) => simulation.add_events(&events),
+            Some(Err(error)) => {
+                let why = ExpectedError::from(error).message();
+                warnings.push(format!("{why}; what keeps nodes from disruption is not shown"));
+            }
+            None => {}
         }
         Ok((simulation, warnings))
     }
 
     /// Adds events, which explanations use.
     pub(super) async fn observe(&self, simulation: &mut Simulation, subject: &Subject) {
-        if let Some(client) = &self.client
-            && let Err(error) = simulation.observe(client, subject).await
-        {
-            tracing::debug!(%error, "explaining without events");
+        let Some(client) = &self.client else { return };
+        match Events::about(client, subject).await {
+            Ok(events) => simulation.add_events(&events),
+            Err(error) => tracing::debug!(%error, "explaining without events"),
         }
     }
 
