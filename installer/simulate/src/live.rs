@@ -107,10 +107,10 @@ pub(super) async fn read(client: &Client, options: &Options) -> Result<Input, Si
     // All at once: each list waits for the API server, and that of pods for longer than all others
     // together.
     let mut lists: Vec<List<'_>> = vec![
-        encoded::<wire::Pod>(client, freshness).boxed(),
-        encoded::<wire::Node>(client, freshness).boxed(),
-        objects::<NodeClaim>(client, freshness).boxed(),
         objects::<NodePool>(client, freshness).boxed(),
+        objects::<NodeClaim>(client, freshness).boxed(),
+        encoded::<wire::Node>(client, freshness).boxed(),
+        encoded::<wire::Pod>(client, freshness).boxed(),
         ec2_classes(client, freshness).boxed(),
         objects::<wire::DaemonSet>(client, freshness).boxed(),
         objects::<wire::Namespace>(client, freshness).boxed(),
