@@ -14,8 +14,8 @@ use tenon_state::protobuf::{self, Encoded, ListDecoder, Page, ProtobufError};
 /// The media types to accept.
 const EITHER: &str = "application/vnd.kubernetes.protobuf, application/json;q=0.5";
 
-/// So many bytes of a body are decoded at a time. It comes in by the item, and what reads the
-/// connection would be waited for after each.
+/// How many bytes of a body are decoded at a time. It is received item by item, and decoding after
+/// each would wake this task once per item.
 const AT_ONCE: usize = 256 * 1024;
 
 /// A page of all objects of a kind, in the Protobuf encoding, which the API server writes several

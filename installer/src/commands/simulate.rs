@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use dialoguer::console::Term;
+use futures::future::OptionFuture;
 use kube::Client;
 use tenon_installer_core::{clock, target};
 use tenon_planner::Policy;
@@ -96,12 +97,7 @@ pub(crate) async fn explain(
     let client = client(global, live).await?;
     let client = client.as_ref();
     let mut look = async |freshness| {
-        let events = async {
-            match client {
-                Some(client) => Some(Events::about(client, &subject).await),
-                None => None,
-            }
-        };
+        let events = OptionFuture::from(client.map(|client| Events::about(client, &subject)));
         let (simulation, events) =
             tokio::join!(read(of(freshness), client, &mut spot, printer), events);
         let mut simulation = simulation?;

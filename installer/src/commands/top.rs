@@ -229,15 +229,9 @@ async fn explain(
     // The view says so already where EC2 gives no prices.
     spot.price(&mut simulation);
     drop(spot);
-    let failed = match events {
-        Ok(events) => {
-            simulation.add_events(&events);
-            None
-        }
-        Err(error) => Some(error),
-    };
+    let added = events.map(|events| simulation.add_events(&events));
     let mut text = simulation.explain(subject)?.text(Some(width));
-    if let Some(error) = failed {
+    if let Err(error) = added {
         let why = ExpectedError::from(error).message();
         text.push_str("\n\nwarning: ");
         text.push_str(&why);

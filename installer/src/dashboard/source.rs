@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures::future::OptionFuture;
 use jiff::Timestamp;
 use kube::Client;
 use tenon_installer_core::clock;
@@ -42,12 +43,7 @@ impl Source {
         let client = self.client.as_ref();
         let mut spot = self.spot.lock().await;
         let read = tenon_simulate::read(self.options(), client, &|_| ());
-        let events = async {
-            match client {
-                Some(client) => Some(Events::of_nodes(client).await),
-                None => None,
-            }
-        };
+        let events = OptionFuture::from(client.map(Events::of_nodes));
         let (simulation, events, ()) = tokio::join!(read, events, spot.ask_all());
         let mut simulation = simulation?;
         let mut warnings = simulation.warnings().to_vec();
