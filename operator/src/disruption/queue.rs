@@ -418,7 +418,7 @@ fn refuse_reboot(command: &Command) -> Result<(), StartError> {
 enum Progress {
     Waiting,
     Ready,
-    /// This NodeClaim is gone, which was launched as a replacement.
+    /// This NodeClaim, which was launched as a replacement, is gone or being deleted.
     ReplacementGone(String),
     /// The replacements take too long.
     TooLate,
@@ -431,7 +431,13 @@ impl Started {
         let mut waiting = false;
         for own in &self.replacements {
             let now = operator.state.read().claim(&name(&own.metadata)).cloned();
-            match now.filter(|claim| claim.metadata.uid == own.metadata.uid) {
+            // One that is on its way out takes no pods, ready or not. Waiting until it is gone
+            // would give the provisioner time to launch nodes for the candidates' pods, which stay.
+            let stays = |claim: &Arc<NodeClaim>| {
+                claim.metadata.uid == own.metadata.uid
+                    && claim.metadata.deletion_timestamp.is_none()
+            };
+            match now.filter(stays) {
                 None => return Progress::ReplacementGone(name(&own.metadata)),
                 Some(claim) if is_true(&claim, INITIALIZED) => {}
                 Some(claim) => {

@@ -195,6 +195,45 @@ async fn a_node_is_fenced_off_and_then_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_replacement_that_is_being_deleted_takes_the_command_back() {
+    for status in ["Unknown", "True"] {
+        let (server, operator) = world(|| None);
+        let pool = json!({
+            "metadata": {"name": "default"},
+            "spec": {"template": {"spec": {
+                "requirements": [],
+                "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
+            }}},
+        });
+        let pool = serde_json::from_value(pool).unwrap();
+        operator.state.apply(Change::Applied(Object::NodePool(Box::new(pool)))).await;
+        let commands = Commands::new();
+        let command =
+            Command::new(DisruptionReason::Drifted, Method::Drift, vec![candidate("n", "a")]);
+        let command = Command { replacements: vec![launch(150_000)], ..command };
+        assert!(commands.start(&operator, command).await);
+        let started: Vec<_> = commands.running.lock().commands.values().cloned().collect();
+        let mut replacement = serde_json::to_value(&started[0].replacements[0]).unwrap();
+        replacement["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        replacement["metadata"]["finalizers"] = json!([labels::TERMINATION_FINALIZER]);
+        replacement["status"] = json!({
+            "conditions": [{
+                "type": INITIALIZED, "status": status, "reason": INITIALIZED, "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }],
+        });
+        let replacement = serde_json::from_value(replacement).unwrap();
+        operator.state.apply(Change::Applied(Object::NodeClaim(Box::new(replacement)))).await;
+        let took = carried_out(&commands, &operator).await;
+        assert!(took < Duration::from_secs(5), "{took:?}");
+        assert!(server.at(CLAIM).unwrap()["metadata"]["deletionTimestamp"].is_null());
+        assert!(!is_tainted(&server) && !is_told(&server));
+        let state = operator.state.read();
+        assert!(!state.is_going(state.claim("a").unwrap()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_a_command_was_worth_is_counted_once_it_is_carried_out() {
     let priced = |price: Option<i64>| {
         let launch = Launch { node_pool: "spare".to_owned(), ..launch(150_000) };
