@@ -51,6 +51,12 @@ const SWEEP: Duration = Duration::from_mins(1);
 pub struct Counters<const N: usize>(Arc<Family<[String; N], Counter>>);
 
 impl<const N: usize> Counters<N> {
+    /// Exposes the counter before there is an event. Prometheus sees an increase between two values
+    /// only: of a counter that begins at 1, an alert on the first event never fires.
+    pub(crate) fn begin(&self, values: [&str; N]) {
+        self.add(values, 0);
+    }
+
     /// Counts one; `values` in the order of the label names.
     pub(crate) fn inc(&self, values: [&str; N]) {
         self.add(values, 1);
@@ -72,6 +78,11 @@ impl<const N: usize> Counters<N> {
 pub struct Amounts<const N: usize>(Arc<Family<[String; N], Amount>>);
 
 impl<const N: usize> Amounts<N> {
+    /// As [`Counters::begin`].
+    pub(crate) fn begin(&self, values: [&str; N]) {
+        self.add(values, 0.0);
+    }
+
     /// Adds an amount that is not negative, in the unit that the metric's name says; `values` in
     /// the order of the label names.
     pub(crate) fn add(&self, values: [&str; N], amount: f64) {

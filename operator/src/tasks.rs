@@ -108,6 +108,9 @@ impl Tasks {
         name: &'static str,
         task: impl Future<Output = ()> + Send + 'static,
     ) {
+        if let Some(observer) = &self.observer {
+            observer.metrics.panics.begin([name]);
+        }
         let span = tracing::info_span!("task", name);
         let own = Task { name, observer: self.observer.clone() };
         // Boxed, as in [`Self::spawn`]: what is wrapped around a future keeps a place for it in
@@ -266,7 +269,9 @@ mod tests {
         let mut tasks = Tasks::new(stop.clone())
             .observed(Observer { metrics: metrics.clone(), liveness: Liveness::default() });
         let (told, heard) = tokio::sync::oneshot::channel();
+        let (begin, begun) = tokio::sync::oneshot::channel();
         tasks.spawn("careful", async move {
+            begun.await.unwrap();
             let there = isolated(async { panic!("{} is odd", 3) }).await;
             let elsewhere =
                 isolated(blocking(|| panic!("so is this"))).await.map(|_: Option<()>| ());
@@ -276,6 +281,9 @@ mod tests {
             told.send((there, elsewhere, below)).ok();
             std::future::pending::<()>().await;
         });
+        let none = "tenon_panics_total{controller=\"careful\"} 0";
+        assert!(metrics.encode().unwrap().contains(none), "exposed before the first panic");
+        begin.send(()).unwrap();
         let (there, elsewhere, below): (Result<(), _>, _, _) = heard.await.unwrap();
         let panicked = |message: &str| Err(Panicked { message: message.to_owned() });
         assert_eq!(there, panicked("3 is odd"));

@@ -152,6 +152,7 @@ pub(crate) async fn keep<K>(context: &Context, may_be_missing: bool, sink: impl 
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
+    context.metrics.invalid_objects.begin([&K::kind(&())]);
     let api = Api::<Guarded<K>>::all(context.client.clone());
     let stream = watcher(api, watcher::Config::default());
     follow(stream, |object| accept(context, object), may_be_missing, sink).await;

@@ -55,7 +55,7 @@ fn holds_up(used: &BudgetUse, repairs: bool) -> bool {
     used.nodes > 0 && used.allowed == 0 && goes_at_all
 }
 
-/// Sets the gauges of what NodePools cost.
+/// Sets the gauges of what NodePools cost, and begins the sums of what disruption changes of that.
 pub(super) fn costs<P: CloudProvider>(operator: &Operator<P>, snapshot: &Snapshot) {
     let mut costs: BTreeMap<&str, MicroUsd> =
         snapshot.node_pools.iter().map(|pool| (pool.name.as_str(), MicroUsd(0))).collect();
@@ -69,10 +69,14 @@ pub(super) fn costs<P: CloudProvider>(operator: &Operator<P>, snapshot: &Snapsho
             None => operator.context.metrics.node_pool_cost_errors.inc([pool]),
         }
     }
-    let gauges = &operator.context.metrics.node_pool_cost;
-    gauges.clear();
+    let metrics = &operator.context.metrics;
+    metrics.node_pool_cost.clear();
     for (pool, cost) in costs {
-        gauges.set([pool], cost.as_usd());
+        metrics.node_pool_cost.set([pool], cost.as_usd());
+        for reason in REASONS.map(lower) {
+            metrics.disruption_removed.begin([pool, reason]);
+            metrics.disruption_added.begin([pool, reason]);
+        }
     }
 }
 

@@ -30,6 +30,20 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All kinds.
+    pub(super) const ALL: [Self; 10] = [
+        Self::SpotInterrupted,
+        Self::RebalanceRecommendation,
+        Self::ScheduledChange,
+        Self::InstanceStopped,
+        Self::InstanceTerminated,
+        Self::CapacityReservationInterrupted,
+        Self::InstanceStatus,
+        Self::SystemStatus,
+        Self::EventStatus,
+        Self::NoOp,
+    ];
+
     /// Label of metrics, reason of disruptions.
     pub fn as_str(self) -> &'static str {
         match self {
