@@ -28,6 +28,7 @@ mod picture;
 pub mod policy_coverage;
 mod ports;
 pub mod programs;
+pub mod prometheus;
 pub mod registry;
 pub mod sandbox;
 pub mod scenarios;

@@ -21,6 +21,7 @@ mod inside;
 mod installation;
 mod kubelet;
 mod machines;
+mod monitoring;
 mod nominations;
 mod oracle;
 mod placement_groups;

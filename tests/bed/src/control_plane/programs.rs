@@ -1,6 +1,6 @@
 //! The programs of the control plane: found in the cache or in `KUBEBUILDER_ASSETS`, else built
-//! from the Go module in `tests/bed/control-plane` by the machine's Go. The registry is built in
-//! the same way from a module of its own, `tests/bed/registry`.
+//! from the Go module in `tests/bed/control-plane` by the machine's Go. The registry, Prometheus
+//! and Alertmanager are built in the same way from modules of their own beside it.
 //!
 //! They are kept in `control-plane/<hash>/` of the cache, where the hash covers go.mod and go.sum:
 //! another set of versions gets another directory, and a program that is there is complete (it is
@@ -24,18 +24,41 @@ const GO_SUM: &str = include_str!("../../control-plane/go.sum");
 /// A Go module, and where what is built of it is kept.
 struct Module {
     name: &'static str,
+    /// Build tags, separated by commas.
+    tags: &'static str,
     files: &'static [(&'static str, &'static str)],
 }
 
 const CONTROL_PLANE: Module =
-    Module { name: "control-plane", files: &[("go.mod", GO_MOD), ("go.sum", GO_SUM)] };
+    Module { name: "control-plane", tags: "", files: &[("go.mod", GO_MOD), ("go.sum", GO_SUM)] };
 
 const REGISTRY: Module = Module {
     name: "registry",
+    tags: "",
     files: &[
         ("go.mod", include_str!("../../registry/go.mod")),
         ("go.sum", include_str!("../../registry/go.sum")),
         ("main.go", include_str!("../../registry/main.go")),
+    ],
+};
+
+/// Of the many ways to discover targets, Prometheus has the one that is used here: the others
+/// bring the SDKs of all clouds.
+const PROMETHEUS: Module = Module {
+    name: "prometheus",
+    tags: "remove_all_sd,enable_kubernetes_sd",
+    files: &[
+        ("go.mod", include_str!("../../prometheus/go.mod")),
+        ("go.sum", include_str!("../../prometheus/go.sum")),
+    ],
+};
+
+const ALERTMANAGER: Module = Module {
+    name: "alertmanager",
+    tags: "",
+    files: &[
+        ("go.mod", include_str!("../../alertmanager/go.mod")),
+        ("go.sum", include_str!("../../alertmanager/go.sum")),
     ],
 };
 
@@ -205,6 +228,37 @@ pub async fn registry(progress: &Progress) -> Result<PathBuf, ProgramError> {
     REGISTRY.build("registry", ".", "-s -w", progress).await
 }
 
+/// Prometheus and what belongs to it. All exist.
+#[derive(Clone, Debug)]
+pub struct PrometheusPrograms {
+    /// The server.
+    pub prometheus: PathBuf,
+    /// Checks rules and tests them.
+    pub promtool: PathBuf,
+    /// Path of the program that gets the alerts.
+    pub alertmanager: PathBuf,
+}
+
+impl PrometheusPrograms {
+    /// Finds the programs, and builds what is missing.
+    ///
+    /// # Errors
+    /// When Go is missing or a build fails.
+    pub async fn provide(progress: &Progress) -> Result<Self, ProgramError> {
+        let build = async |module: Module, name, package| {
+            module.build(name, package, "-s -w", progress).await
+        };
+        const SERVER: &str = "github.com/prometheus/prometheus/cmd/prometheus";
+        const TOOL: &str = "github.com/prometheus/prometheus/cmd/promtool";
+        const RECEIVER: &str = "github.com/prometheus/alertmanager/cmd/alertmanager";
+        Ok(Self {
+            prometheus: build(PROMETHEUS, "prometheus", SERVER).await?,
+            promtool: build(PROMETHEUS, "promtool", TOOL).await?,
+            alertmanager: build(ALERTMANAGER, "alertmanager", RECEIVER).await?,
+        })
+    }
+}
+
 fn find(program: Program, dir: &Path, assets: Option<&Path>) -> Option<PathBuf> {
     [assets, Some(dir)]
         .into_iter()
@@ -254,7 +308,7 @@ impl Module {
         }
         let unfinished = dir.join(format!("{program}.unfinished"));
         let mut child = Command::new("go")
-            .args(["build", "-trimpath", "-ldflags", link_flags, "-o"])
+            .args(["build", "-trimpath", "-tags", self.tags, "-ldflags", link_flags, "-o"])
             .arg(&unfinished)
             .arg(package)
             .current_dir(&module)

@@ -9,7 +9,7 @@ use tenon_aws_double::progress::Progress;
 
 use crate::bed::{Bed, BedConfig, Parts};
 use crate::cli::{INTERRUPTED, Output, interrupted};
-use crate::control_plane::programs::{Programs, registry};
+use crate::control_plane::programs::{Programs, PrometheusPrograms, registry};
 use crate::failure::Failure;
 use crate::programs::TenonPrograms;
 
@@ -88,8 +88,9 @@ pub(super) async fn build(output: Output, progress: &Progress) -> Result<ExitCod
     let moto = moto::install(progress).await?;
     let programs = Programs::provide(progress).await?;
     let registry = registry(progress).await?;
+    let prometheus = PrometheusPrograms::provide(progress).await?.prometheus;
     if output == Output::Json {
-        let built = json!({ "tenon": tenon.tenon, "operator": tenon.operator, "moto": moto, "programs": programs.directories(), "registry": registry });
+        let built = json!({ "tenon": tenon.tenon, "operator": tenon.operator, "moto": moto, "programs": programs.directories(), "registry": registry, "prometheus": prometheus });
         anstream::println!("{built}");
     }
     Ok(ExitCode::SUCCESS)
