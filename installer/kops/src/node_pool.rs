@@ -42,7 +42,8 @@ pub(crate) fn pools(input: &Input<'_>, report: &mut Report) -> Vec<Value> {
     pools
 }
 
-fn base_name(group: &str) -> String {
+/// The name of the NodePool for [`Part::Base`].
+pub(crate) fn base_name(group: &str) -> String {
     format!("{group}-base")
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use crate::node_pool::base_name;
 use crate::problem::Problem;
 
 /// Changes to generated objects, by kind and name; `*` stands for every name.
@@ -49,13 +50,15 @@ pub fn parse_patches(text: &str) -> Result<Patches, Vec<Problem>> {
 }
 
 impl Patches {
-    /// Changes the objects.
+    /// Changes the objects. `elsewhere` are the names of InstanceGroups whose objects are not among
+    /// them: patches for those change nothing here.
     ///
     /// # Errors
-    /// Patches for objects that are not among them.
+    /// Patches for objects of no InstanceGroup.
     pub fn apply<'a>(
         &self,
         objects: impl IntoIterator<Item = &'a mut Value>,
+        elsewhere: &[String],
     ) -> Result<(), Vec<Problem>> {
         let mut objects = objects.into_iter().collect::<Vec<_>>();
         let mut problems = Vec::new();
@@ -64,7 +67,9 @@ impl Patches {
             let is_meant = |object: &Value| {
                 object["kind"] == **kind && (name == "*" || object["metadata"]["name"] == **name)
             };
-            let mut is_used = name == "*";
+            let is_of =
+                |group: &String| name == group || (kind == "NodePool" && *name == base_name(group));
+            let mut is_used = name == "*" || elsewhere.iter().any(is_of);
             for object in &mut objects {
                 if is_meant(object) {
                     is_used = true;
@@ -82,12 +87,16 @@ impl Patches {
 
 impl Patches {
     /// The fields of the patches alone, as objects that can be applied beside those that kOps
-    /// applies.
+    /// applies. `elsewhere` as in [`Self::apply`].
     ///
     /// # Errors
-    /// Patches for objects that are not among `objects`, fields that those set already, and fields
+    /// Patches for objects of no InstanceGroup, fields that those set already, and fields
     /// that are to be removed.
-    pub fn alone(&self, objects: &[Value]) -> Result<Vec<Value>, Vec<Problem>> {
+    pub fn alone(
+        &self,
+        objects: &[Value],
+        elsewhere: &[String],
+    ) -> Result<Vec<Value>, Vec<Problem>> {
         let mut alone = objects
             .iter()
             .map(|object| {
@@ -99,7 +108,7 @@ impl Patches {
                 })
             })
             .collect::<Vec<_>>();
-        self.apply(alone.iter_mut())?;
+        self.apply(alone.iter_mut(), elsewhere)?;
         let mut problems = Vec::new();
         for (alone, object) in alone.iter().zip(objects) {
             let name = object["metadata"]["name"].as_str().unwrap_or_default();

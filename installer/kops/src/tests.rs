@@ -307,15 +307,20 @@ metadata: {name: plain}
 spec: {weight: null, limits: {cpu: 100}}
 ";
     let patches = parse_patches(patches).expect("patches");
-    patches.apply(&mut objects).expect("they are there");
+    patches.apply(&mut objects, &[]).expect("they are there");
     assert_eq!(objects[1]["spec"]["disruption"], json!({"consolidateAfter": "5m"}));
     assert_eq!(objects[1]["spec"]["limits"], json!({"cpu": 100}));
     assert_eq!(objects[1]["spec"]["weight"], Value::Null);
     let text = "kind: NodePool\nmetadata: {name: gone}\nspec: {weight: 1}\n";
     let patches = parse_patches(text).expect("a patch");
-    let wrong = patches.apply(&mut objects);
+    let wrong = patches.apply(&mut objects, &["other".to_owned()]);
     let wrong = wrong.expect_err("no object");
     assert_eq!(wrong[0].to_string(), "patch for NodePool gone: no such object is generated");
+    let before = objects.clone();
+    patches.apply(&mut objects, &["gone".to_owned()]).expect("a group that was not asked for");
+    let of_base = parse_patches(&text.replace("gone", "gone-base")).expect("a patch");
+    of_base.apply(&mut objects, &["gone".to_owned()]).expect("its other NodePool");
+    assert_eq!(objects, before);
     let wrong = parse_patches("kind: Pod\n---\nnot: [\n").expect_err("no patches");
     let fields = wrong.iter().map(|problem| problem.field.as_str()).collect::<BTreeSet<_>>();
     assert_eq!(fields, BTreeSet::from(["", "kind", "metadata.name", "spec"]));

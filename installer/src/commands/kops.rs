@@ -227,9 +227,16 @@ impl Source {
         let patches = patches(args)?;
         let source = Self::read(global, &args.store, &args.groups).await?;
         let mut generated = source.generate().await?;
+        let elsewhere = source.elsewhere(&generated);
         let objects = generated.iter_mut().flat_map(|one| one.objects.iter_mut());
-        patches.apply(objects).map_err(|problems| failed(problems.into()))?;
+        patches.apply(objects, &elsewhere).map_err(|problems| failed(problems.into()))?;
         Ok((source, generated))
+    }
+
+    /// The InstanceGroups that become NodePools and were not asked for.
+    fn elsewhere(&self, generated: &[Generated]) -> Vec<String> {
+        let is_there = |group: &String| generated.iter().any(|one| one.group == *group);
+        self.state.all.iter().filter(|group| !is_there(group)).cloned().collect()
     }
 
     async fn generate(&self) -> Result<Vec<Generated>, ExpectedError> {

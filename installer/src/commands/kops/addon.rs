@@ -47,8 +47,9 @@ pub(super) async fn run(
     }
     let wanted = wanted(&source).await?;
     let generated = source.generate().await?;
+    let elsewhere = source.elsewhere(&generated);
     let objects = generated.into_iter().flat_map(|one| one.objects);
-    let patches = patches.alone(&objects.collect::<Vec<_>>());
+    let patches = patches.alone(&objects.collect::<Vec<_>>(), &elsewhere);
     let patches = patches.map_err(|problems| failed(problems.into()))?;
     let kube = source.connect(global).await?;
     let look = async || -> Result<Plan, ExpectedError> {
