@@ -3,6 +3,7 @@
 //! `docs/src/reference/cost.md`.
 
 mod by;
+mod focus;
 mod idle;
 mod savings;
 mod share;
@@ -17,6 +18,7 @@ use tenon_planner::snapshot::{Node, Placement, Pod};
 
 pub use self::by::CostBy;
 use self::by::Groups;
+pub use self::focus::Focus;
 pub use self::idle::Idle;
 pub use self::savings::Savings;
 use self::share::{Shares, shares};

@@ -67,16 +67,21 @@ impl<'a> Prices<'a> {
         price.map(|price| price.as_usd())
     }
 
+    /// What the catalogs say that a node with these labels costs per hour on demand.
+    pub(super) fn on_demand(&self, labels: &BTreeMap<String, String>) -> Option<f64> {
+        self.on_demand.get(&key(labels)).map(|price| price.as_usd())
+    }
+
     /// What the spot nodes cost, and would cost on demand.
     pub(super) fn discount(&self, snapshot: &Snapshot) -> Option<Discount> {
         let mut sum = Discount { nodes: 0, price_per_hour: 0.0, on_demand_per_hour: 0.0 };
         for node in snapshot.nodes.iter().filter(|node| capacity_type(&node.labels) == Some("spot"))
         {
-            let on_demand = self.on_demand.get(&key(&node.labels));
+            let on_demand = self.on_demand(&node.labels);
             if let (Some(price), Some(on_demand)) = (self.of(node), on_demand) {
                 sum.nodes += 1;
                 sum.price_per_hour += price;
-                sum.on_demand_per_hour += on_demand.as_usd();
+                sum.on_demand_per_hour += on_demand;
             }
         }
         (sum.nodes > 0).then_some(sum)

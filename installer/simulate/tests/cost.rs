@@ -208,3 +208,80 @@ fn fields(value: &Value, names: &mut Vec<String>) {
         _ => {}
     }
 }
+
+/// The rows of a FOCUS dataset, by column.
+fn charges(csv: &str) -> Vec<BTreeMap<String, String>> {
+    let mut lines = csv.lines().map(values);
+    let header = lines.next().expect("a header");
+    lines
+        .map(|values| {
+            assert_eq!(values.len(), header.len(), "{values:?}");
+            header.iter().cloned().zip(values).collect()
+        })
+        .collect()
+}
+
+/// The values of a line of CSV.
+fn values(line: &str) -> Vec<String> {
+    let (mut values, mut quoted) = (vec![String::new()], false);
+    let mut characters = line.chars().peekable();
+    while let Some(character) = characters.next() {
+        let value = values.last_mut().expect("at least one");
+        match character {
+            '"' if quoted && characters.next_if_eq(&'"').is_some() => value.push('"'),
+            '"' => quoted = !quoted,
+            ',' if !quoted => values.push(String::new()),
+            other => value.push(other),
+        }
+    }
+    values
+}
+
+/// Rules of the specification that hold for every charge.
+#[test]
+fn a_focus_dataset_has_the_costs_of_an_hour() {
+    for by in ["nodepool", "namespace", "workload", "label=team"] {
+        let focus = costs(by).focus("123456789012");
+        assert_eq!(focus.without_price, 0);
+        let total = cost(by).total;
+        let charges = charges(&focus.csv);
+        let number = |charge: &BTreeMap<String, String>, column: &str| -> f64 {
+            charge[column].parse().unwrap_or_else(|_| panic!("{column}: {charge:?}"))
+        };
+        let sum = |column| charges.iter().map(|charge| number(charge, column)).sum::<f64>();
+        let near = |a: f64, b: f64| (a - b).abs() < 1e-6;
+        assert!(near(sum("EffectiveCost"), total.price_per_hour), "{by}");
+        assert!(near(sum("x_IdleCost"), total.idle_per_hour), "{by}");
+        assert!(near(sum("PricingQuantity"), 4.0), "{by}: four nodes for an hour");
+        for charge in &charges {
+            let quantity = number(charge, "PricingQuantity");
+            assert!(near(number(charge, "ListUnitPrice") * quantity, number(charge, "ListCost")));
+            let contracted = number(charge, "ContractedUnitPrice") * quantity;
+            assert!(near(contracted, number(charge, "ContractedCost")), "{charge:?}");
+            for (column, expected) in [
+                ("BillingAccountId", "123456789012"),
+                ("BillingCurrency", "USD"),
+                ("BillingPeriodStart", "2026-01-01T00:00:00Z"),
+                ("BillingPeriodEnd", "2026-02-01T00:00:00Z"),
+                ("ChargePeriodStart", "2026-01-01T12:00:00Z"),
+                ("ChargePeriodEnd", "2026-01-01T13:00:00Z"),
+                ("ChargeCategory", "Usage"),
+                ("ChargeClass", ""),
+                ("ServiceCategory", "Compute"),
+            ] {
+                assert_eq!(charge[column], expected, "{column}");
+            }
+            let tags: Value = serde_json::from_str(&charge["Tags"]).expect("JSON");
+            assert_eq!(
+                tags["karpenter.sh/nodepool"].as_str().unwrap_or_default(),
+                charge["x_NodePool"]
+            );
+            let spot = charge["PricingCategory"] == "Dynamic";
+            let listed = number(charge, "ListCost") > number(charge, "EffectiveCost") + 1e-9;
+            assert_eq!(spot, listed, "spot costs less than on demand: {charge:?}");
+        }
+        let columns: Vec<&String> = charges[0].keys().collect();
+        assert!(columns.iter().all(|column| focus.csv.contains(column.as_str())));
+    }
+    insta::assert_snapshot!("focus", costs("workload").focus("123456789012").csv);
+}

@@ -23,6 +23,11 @@ pub struct CostArgs {
     /// Print all groups as CSV, for spreadsheets
     #[arg(long)]
     pub csv: bool,
+    /// Print the costs of this hour as CSV in the format of FOCUS 1.2, billed to this AWS account
+    /// (12 digits)
+    #[arg(long, value_parser = account, value_name = "ACCOUNT")]
+    #[arg(conflicts_with_all = ["csv", "since", "watch"])]
+    pub focus: Option<String>,
     /// Show the costs again after every change (on a terminal, in place) until interrupted
     #[arg(long, conflicts_with_all = ["csv", "files"])]
     pub watch: bool,
@@ -35,4 +40,12 @@ pub struct CostArgs {
     /// The terminal's type: on one that moves no cursor, nothing is redrawn in place
     #[arg(long, env = "TERM", hide = true)]
     pub term: Option<String>,
+}
+
+fn account(text: &str) -> Result<String, String> {
+    if text.len() == 12 && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        Ok(text.to_owned())
+    } else {
+        Err("an AWS account ID is a number of 12 digits".to_owned())
+    }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use tenon_installer_core::target;
-use tenon_simulate::{Cost, Freshness, Savings, read_costs};
+use tenon_installer_core::words::count;
+use tenon_simulate::{Cost, Costs, Freshness, Options, Savings, read_costs};
 use tenon_state::decision::{Kind, MOST};
 use tokio::time::Instant;
 
@@ -41,6 +42,21 @@ pub(crate) async fn run(
         sources.ledger = Some(Ledger::new(client.clone(), bearer, args.reach.url.as_deref())?);
         sources.client = Some(client);
     }
+    if let Some(account) = &args.focus {
+        let options = options(&args.source, Freshness::Cached);
+        let mut costs = read(args, options, sources.client.as_ref(), printer).await?;
+        let notes = priced(&mut costs, &mut sources.spot, printer).await;
+        let focus = costs.focus(account);
+        printer.raw(&focus.csv);
+        for note in &notes {
+            printer.note(note);
+        }
+        if focus.without_price > 0 {
+            let nodes = count(focus.without_price, "node");
+            printer.warn(&format!("the price of {nodes} is not known; they have no rows"));
+        }
+        return Ok(0);
+    }
     let (cost, notes) = look(args, &mut sources, printer).await?;
     if args.watch {
         return watch(args, sources, cost, printer).await;
@@ -75,11 +91,7 @@ async fn look(
     let Sources { spot, client, ledger } = sources;
     let options = options(&args.source, Freshness::Cached);
     let from = args.since.map(|since| before(options.now, since));
-    let read = async {
-        let note = |note: &str| printer.note(note);
-        let costs = read_costs(options, client.as_ref(), args.by.clone(), &note).await;
-        Ok::<_, ExpectedError>(costs?)
-    };
+    let read = read(args, options, client.as_ref(), printer);
     let saved = async {
         let Some(ledger) = ledger else { return Ok(None) };
         Ok(match savings(ledger, from).await {
@@ -92,12 +104,28 @@ async fn look(
     };
     // A cluster that can't be read is waited for neither EC2 nor the operator with.
     let (mut costs, savings) = tokio::try_join!(read, saved)?;
+    let notes = priced(&mut costs, spot, printer).await;
+    Ok((Cost { savings, ..costs.cost() }, notes))
+}
+
+/// Reads what there is to read.
+async fn read(
+    args: &CostArgs,
+    options: Options,
+    client: Option<&Client>,
+    printer: Printer,
+) -> Result<Costs, ExpectedError> {
+    let note = |note: &str| printer.note(note);
+    Ok(read_costs(options, client, args.by.clone(), &note).await?)
+}
+
+/// Prices spot nodes; answers what was assumed.
+async fn priced(costs: &mut Costs, spot: &mut SpotPrices, printer: Printer) -> Vec<String> {
     let simulation = costs.simulation();
     let types = simulation.unpriced_spot_types().into_iter().map(str::to_owned).collect();
     spot.ask(types).await;
     price(simulation, spot, printer);
-    let notes = simulation.notes().to_vec();
-    Ok((Cost { savings, ..costs.cost() }, notes))
+    simulation.notes().to_vec()
 }
 
 /// What consolidation saved, or why that is not known.
