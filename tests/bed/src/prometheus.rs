@@ -7,46 +7,21 @@ use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
-use tenon_aws_double::cache::{self, CacheError};
-use tenon_aws_double::process::{Process, ProcessError, ProcessSpec};
+use tenon_aws_double::cache;
+use tenon_aws_double::process::{Process, ProcessSpec};
 use tenon_aws_double::progress::Progress;
 
 use crate::bed::Bed;
-use crate::control_plane::programs::{ProgramError, PrometheusPrograms};
+use crate::control_plane::programs::PrometheusPrograms;
 use crate::failure::Failure;
 use crate::kwok_operators::get;
-use crate::ports::{PortError, Ports};
+use crate::ports::Ports;
+use crate::registry::ServerError;
 
 /// Long enough for a machine whose cores are busy.
 const READY_LIMIT: Duration = Duration::from_mins(1);
 /// Every second, so that a test sees in seconds what takes minutes elsewhere.
 const INTERVAL: &str = "1s";
-
-/// Prometheus does not come up.
-#[derive(Debug, thiserror::Error)]
-pub enum PrometheusError {
-    /// The cache can't be used.
-    #[error(transparent)]
-    Cache(#[from] CacheError),
-    /// A program can't be built.
-    #[error(transparent)]
-    Program(#[from] ProgramError),
-    /// No ports are free.
-    #[error("Prometheus got no port")]
-    Ports(#[from] PortError),
-    /// A configuration can't be written.
-    #[error("can't write {}", .path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// A process does not run: the error has the end of its log, which says what is wrong with a
-    /// configuration or a rule.
-    #[error(transparent)]
-    Process(#[from] ProcessError),
-}
 
 /// A running Prometheus with its Alertmanager; killed when dropped.
 #[derive(Debug)]
@@ -73,11 +48,7 @@ impl Prometheus {
     ///
     /// # Errors
     /// When a program can't be built or does not run.
-    pub async fn start(
-        bed: &Bed,
-        scrapes: &[Value],
-        rules: &Value,
-    ) -> Result<Self, PrometheusError> {
+    pub async fn start(bed: &Bed, scrapes: &[Value], rules: &Value) -> Result<Self, ServerError> {
         let programs = PrometheusPrograms::provide(&Progress::hidden()).await?;
         let mut ports = Ports::reserve(&cache::dir()?)?;
         let [address, alertmanager] =
@@ -88,8 +59,8 @@ impl Prometheus {
             // JSON is YAML.
             std::fs::create_dir_all(&dir)
                 .and_then(|()| std::fs::write(&path, format!("{content:#}\n")))
-                .map_err(|source| PrometheusError::Write { path: path.clone(), source })?;
-            Ok::<PathBuf, PrometheusError>(path)
+                .map_err(|source| ServerError::Write { path: path.clone(), source })?;
+            Ok::<PathBuf, ServerError>(path)
         };
         let routes = file(
             "alertmanager.yml",

@@ -15,9 +15,9 @@ use crate::bed::Bed;
 use crate::control_plane::programs::{self, ProgramError};
 use crate::ports::{PortError, Ports};
 
-/// The registry does not come up.
+/// A server beside the bed's own does not come up.
 #[derive(Debug, thiserror::Error)]
-pub enum RegistryError {
+pub enum ServerError {
     /// The cache can't be used.
     #[error(transparent)]
     Cache(#[from] CacheError),
@@ -25,7 +25,7 @@ pub enum RegistryError {
     #[error(transparent)]
     Program(#[from] ProgramError),
     /// No ports are free.
-    #[error("the registry got no port")]
+    #[error("the server got no port")]
     Ports(#[from] PortError),
     /// Its configuration can't be written.
     #[error("can't write {}", .path.display())]
@@ -35,7 +35,7 @@ pub enum RegistryError {
         /// Why.
         source: std::io::Error,
     },
-    /// It does not run.
+    /// It does not run: the end of its log says what is wrong with its configuration.
     #[error(transparent)]
     Process(#[from] ProcessError),
 }
@@ -63,7 +63,7 @@ impl Registry {
     ///
     /// # Errors
     /// When it can't be built or does not run.
-    pub async fn start(bed: &Bed, tls: Option<Tls<'_>>) -> Result<Self, RegistryError> {
+    pub async fn start(bed: &Bed, tls: Option<Tls<'_>>) -> Result<Self, ServerError> {
         let program = programs::registry(&Progress::hidden()).await?;
         let mut ports = Ports::reserve(&cache::dir()?)?;
         let port = ports.take()?;
@@ -82,7 +82,7 @@ impl Registry {
         // JSON is YAML.
         std::fs::create_dir_all(&dir)
             .and_then(|()| std::fs::write(&path, configuration.to_string()))
-            .map_err(|source| RegistryError::Write { path: path.clone(), source })?;
+            .map_err(|source| ServerError::Write { path: path.clone(), source })?;
         let process = Process::spawn(ProcessSpec {
             name: "registry".to_owned(),
             program,
