@@ -16,45 +16,49 @@ use super::share::{Shares, shares};
 use crate::explain::index;
 use crate::fleet::pool_of;
 
+/// A column and what a charge has in it.
+type Column = (&'static str, fn(&Row<'_>) -> String);
+
 /// The columns of FOCUS 1.2 that are known, in the order of their names, then columns of our own.
-const COLUMNS: [&str; 37] = [
-    "AvailabilityZone",
-    "BilledCost",
-    "BillingAccountId",
-    "BillingAccountName",
-    "BillingCurrency",
-    "BillingPeriodEnd",
-    "BillingPeriodStart",
-    "ChargeCategory",
-    "ChargeClass",
-    "ChargeDescription",
-    "ChargeFrequency",
-    "ChargePeriodEnd",
-    "ChargePeriodStart",
-    "ConsumedQuantity",
-    "ConsumedUnit",
-    "ContractedCost",
-    "ContractedUnitPrice",
-    "EffectiveCost",
-    "InvoiceIssuerName",
-    "ListCost",
-    "ListUnitPrice",
-    "PricingCategory",
-    "PricingQuantity",
-    "PricingUnit",
-    "ProviderName",
-    "PublisherName",
-    "RegionId",
-    "ResourceId",
-    "ResourceName",
-    "ResourceType",
-    "ServiceCategory",
-    "ServiceName",
-    "Tags",
-    "x_CostGroup",
-    "x_IdleCost",
-    "x_InstanceType",
-    "x_NodePool",
+/// An empty value is null.
+const COLUMNS: [Column; 37] = [
+    ("AvailabilityZone", |row| row.label(labels::ZONE)),
+    ("BilledCost", |row| row.cost()),
+    ("BillingAccountId", |row| row.dataset.account.to_owned()),
+    ("BillingAccountName", |_| String::new()),
+    ("BillingCurrency", |_| "USD".to_owned()),
+    ("BillingPeriodEnd", |row| text(row.dataset.month.1)),
+    ("BillingPeriodStart", |row| text(row.dataset.month.0)),
+    ("ChargeCategory", |_| "Usage".to_owned()),
+    ("ChargeClass", |_| String::new()),
+    ("ChargeDescription", |row| row.description()),
+    ("ChargeFrequency", |_| "Usage-Based".to_owned()),
+    ("ChargePeriodEnd", |row| text(row.dataset.hour.1)),
+    ("ChargePeriodStart", |row| text(row.dataset.hour.0)),
+    ("ConsumedQuantity", |row| number(row.quantity)),
+    ("ConsumedUnit", |_| "Hours".to_owned()),
+    ("ContractedCost", |row| row.cost()),
+    ("ContractedUnitPrice", |row| number(row.price)),
+    ("EffectiveCost", |row| row.cost()),
+    ("InvoiceIssuerName", |_| "AWS".to_owned()),
+    ("ListCost", |row| number(row.quantity * row.list)),
+    ("ListUnitPrice", |row| number(row.list)),
+    ("PricingCategory", |row| if row.is_spot() { "Dynamic" } else { "Standard" }.to_owned()),
+    ("PricingQuantity", |row| number(row.quantity)),
+    ("PricingUnit", |_| "Hours".to_owned()),
+    ("ProviderName", |_| "AWS".to_owned()),
+    ("PublisherName", |_| "AWS".to_owned()),
+    ("RegionId", |row| row.label(labels::REGION)),
+    ("ResourceId", |row| row.instance()),
+    ("ResourceName", |row| row.node_name()),
+    ("ResourceType", |_| "Instance".to_owned()),
+    ("ServiceCategory", |_| "Compute".to_owned()),
+    ("ServiceName", |_| "Amazon Elastic Compute Cloud".to_owned()),
+    ("Tags", |row| row.tags()),
+    ("x_CostGroup", |row| row.group.clone()),
+    ("x_IdleCost", |row| number(row.idle)),
+    ("x_InstanceType", |row| row.label(labels::INSTANCE_TYPE)),
+    ("x_NodePool", |row| pool_of(row.node).unwrap_or_default().to_owned()),
 ];
 
 /// Costs as a FOCUS dataset.
@@ -66,9 +70,20 @@ pub struct Focus {
     pub without_price: usize,
 }
 
-/// A share of a node, of an hour and of its price.
+/// What all charges have in common.
+struct Dataset<'a> {
+    account: &'a str,
+    /// What pods are grouped by.
+    by: String,
+    /// Begin and end, in UTC, of the hour and of its month.
+    hour: (DateTime, DateTime),
+    month: (DateTime, DateTime),
+}
+
+/// A charge: a node for an hour, or a share of that.
 #[derive(Clone)]
-struct Charge<'a> {
+struct Row<'a> {
+    dataset: &'a Dataset<'a>,
     node: &'a Node,
     /// Which pods pay it; empty for whole nodes.
     group: String,
@@ -82,12 +97,6 @@ struct Charge<'a> {
     idle: f64,
 }
 
-/// What all charges of a dataset have in common.
-struct Periods {
-    hour: [String; 2],
-    month: [String; 2],
-}
-
 impl Costs {
     /// What nodes cost in this hour, billed to an AWS account.
     pub fn focus(&self, account: &str) -> Focus {
@@ -99,8 +108,8 @@ impl Costs {
             }
         }
         let prices = Prices::new(snapshot);
-        let periods = Periods::of(self.simulation.options.now);
-        let mut csv = format!("{}\n", COLUMNS.join(","));
+        let dataset = Dataset::new(account, self.by.to_string(), self.simulation.options.now);
+        let mut csv = format!("{}\n", COLUMNS.map(|(name, _)| name).join(","));
         let mut without_price = 0;
         for (node, pods) in snapshot.nodes.iter().zip(&pods_of) {
             let Some(price) = prices.of(node) else {
@@ -109,7 +118,8 @@ impl Costs {
             };
             let list = prices.on_demand(&node.labels).unwrap_or(price);
             let shares = shares(snapshot, node, pods, price);
-            let whole = Charge {
+            let whole = Row {
+                dataset: &dataset,
                 node,
                 group: String::new(),
                 quantity: 1.0,
@@ -118,13 +128,12 @@ impl Costs {
                 idle: shares.idle,
             };
             if self.by.of_node(node).is_some() || pods.is_empty() || price <= 0.0 {
-                csv += &row(account, &self.by.to_string(), &periods, &whole);
+                csv += &whole.line();
                 continue;
             }
             for (group, (requested, idle)) in self.by_group(pods, &shares) {
                 let quantity = (requested + idle) / price;
-                let part = Charge { group, quantity, idle, ..whole.clone() };
-                csv += &row(account, &self.by.to_string(), &periods, &part);
+                csv += &Row { group, quantity, idle, ..whole.clone() }.line();
             }
         }
         Focus { csv, without_price }
@@ -143,79 +152,72 @@ impl Costs {
     }
 }
 
-impl Periods {
-    /// The hour and the month, in UTC.
-    fn of(now: Timestamp) -> Self {
+impl<'a> Dataset<'a> {
+    fn new(account: &'a str, by: String, now: Timestamp) -> Self {
         let now = TimeZone::UTC.to_datetime(now);
         let hour = now.date().at(now.hour(), 0, 0, 0);
         let month = now.date().first_of_month().at(0, 0, 0, 0);
-        let text = |time: DateTime| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let both = |begin: DateTime, end: DateTime| [text(begin), text(end)];
         Self {
-            hour: both(hour, hour.saturating_add(1.hour())),
-            month: both(month, month.saturating_add(1.month())),
+            account,
+            by,
+            hour: (hour, hour.saturating_add(1.hour())),
+            month: (month, month.saturating_add(1.month())),
         }
     }
 }
 
-/// A line of the CSV, with its end.
-fn row(account: &str, by: &str, periods: &Periods, charge: &Charge<'_>) -> String {
-    let Charge { node, group, quantity, price, list, idle } = charge;
-    let label = |key: &str| node.labels.get(key).cloned().unwrap_or_default();
-    let name = node.name.clone().unwrap_or_else(|| node.key.clone());
-    let instance = node.claim.as_ref().and_then(|claim| claim.provider_id.as_deref());
-    let instance = instance.and_then(|id| id.rsplit('/').next()).unwrap_or(&name);
-    let instance_type = label(labels::INSTANCE_TYPE);
-    let node_pool = pool_of(node).unwrap_or_default();
-    let payer = if group.is_empty() { String::new() } else { format!(", {by} {group}") };
-    let tags =
-        if node_pool.is_empty() { json!({}) } else { json!({ labels::NODEPOOL: node_pool }) };
-    let category = match capacity_type(&node.labels) {
-        Some("spot") => "Dynamic",
-        _ => "Standard",
-    };
-    let cost = number(quantity * price);
-    let quantity = || number(*quantity);
-    let values: [String; COLUMNS.len()] = [
-        label(labels::ZONE),
-        cost.clone(),
-        account.to_owned(),
-        String::new(),
-        "USD".to_owned(),
-        periods.month[1].clone(),
-        periods.month[0].clone(),
-        "Usage".to_owned(),
-        String::new(),
-        format!("{instance_type} {}{payer}", capacity_type(&node.labels).unwrap_or_default()),
-        "Usage-Based".to_owned(),
-        periods.hour[1].clone(),
-        periods.hour[0].clone(),
-        quantity(),
-        "Hours".to_owned(),
-        cost.clone(),
-        number(*price),
-        cost,
-        "AWS".to_owned(),
-        number(charge.quantity * list),
-        number(*list),
-        category.to_owned(),
-        quantity(),
-        "Hours".to_owned(),
-        "AWS".to_owned(),
-        "AWS".to_owned(),
-        label(labels::REGION),
-        instance.to_owned(),
-        name.clone(),
-        "Instance".to_owned(),
-        "Compute".to_owned(),
-        "Amazon Elastic Compute Cloud".to_owned(),
-        tags.to_string(),
-        group.clone(),
-        number(*idle),
-        instance_type,
-        node_pool.to_owned(),
-    ];
-    format!("{}\n", values.map(|value| quoted(&value)).join(","))
+impl Row<'_> {
+    /// A line of the CSV, with its end.
+    fn line(&self) -> String {
+        format!("{}\n", COLUMNS.map(|(_, value)| quoted(&value(self))).join(","))
+    }
+
+    fn label(&self, key: &str) -> String {
+        self.node.labels.get(key).cloned().unwrap_or_default()
+    }
+
+    fn cost(&self) -> String {
+        number(self.quantity * self.price)
+    }
+
+    fn is_spot(&self) -> bool {
+        capacity_type(&self.node.labels) == Some("spot")
+    }
+
+    /// `m7i.large spot, namespace shop`
+    fn description(&self) -> String {
+        let capacity_type = capacity_type(&self.node.labels).unwrap_or_default();
+        let whole = format!("{} {capacity_type}", self.label(labels::INSTANCE_TYPE));
+        if self.group.is_empty() {
+            whole
+        } else {
+            format!("{whole}, {} {}", self.dataset.by, self.group)
+        }
+    }
+
+    fn node_name(&self) -> String {
+        self.node.name.clone().unwrap_or_else(|| self.node.key.clone())
+    }
+
+    /// The id of the instance; where only the Node is known, its name.
+    fn instance(&self) -> String {
+        let claim = self.node.claim.as_ref();
+        let id = claim.and_then(|claim| claim.provider_id.as_deref()?.rsplit('/').next());
+        id.map_or_else(|| self.node_name(), str::to_owned)
+    }
+
+    /// Of those that the operator sets on the instance, the one that tells whose it is.
+    fn tags(&self) -> String {
+        match pool_of(self.node) {
+            Some(pool) => json!({ labels::NODEPOOL: pool }),
+            None => json!({}),
+        }
+        .to_string()
+    }
+}
+
+fn text(time: DateTime) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// A number without an exponent, with as many digits as prices have, and more for what they are
