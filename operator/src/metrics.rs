@@ -137,12 +137,22 @@ impl<const N: usize> Histograms<N> {
 
 type LiveNow = Arc<dyn Fn() -> Option<Live> + Send + Sync>;
 
-/// All that is exposed, and the labels of the families by name: those without series are not
-/// exposed.
+/// A family as it is exposed once it has series.
+#[derive(Clone, Debug)]
+pub struct Described {
+    /// How its samples are to be read.
+    pub kind: Type,
+    /// Names of its labels.
+    pub labels: Vec<&'static str>,
+    /// What it measures.
+    pub help: &'static str,
+}
+
+/// All that is exposed, and the families by name: those without series are not exposed.
 #[derive(Default)]
 struct Families {
     families: Vec<Arc<dyn AnyFamily>>,
-    labels: BTreeMap<String, Vec<&'static str>>,
+    described: BTreeMap<String, Described>,
     exposed: Vec<Arc<dyn Exposed>>,
     collectors: Collectors,
     live: Option<LiveNow>,
@@ -151,7 +161,7 @@ struct Families {
 
 impl Debug for Families {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Families").field("labels", &self.labels).finish_non_exhaustive()
+        f.debug_struct("Families").field("described", &self.described).finish_non_exhaustive()
     }
 }
 
@@ -241,7 +251,8 @@ impl Registry {
         };
         let family = Arc::new(Family::new(base, help, labels, make, buckets));
         let mut registry = self.0.lock();
-        registry.labels.insert(name.to_owned(), labels.to_vec());
+        let described = Described { kind: V::TYPE, labels: labels.to_vec(), help };
+        registry.described.insert(name.to_owned(), described);
         registry.families.push(Arc::clone(&family) as _);
         family
     }
@@ -310,10 +321,9 @@ impl Metrics {
         self.registry.0.lock().live = Some(Arc::new(live));
     }
 
-    /// The names of the labels of all families, by their full names. Those of what is computed at
-    /// each scrape are not among them.
-    pub fn labels(&self) -> BTreeMap<String, Vec<&'static str>> {
-        self.registry.0.lock().labels.clone()
+    /// All families by their full names. What is computed at each scrape is not among them.
+    pub fn described(&self) -> BTreeMap<String, Described> {
+        self.registry.0.lock().described.clone()
     }
 
     /// Hands all metrics in the OpenMetrics text format to `sink`, piece by piece. No lock is held

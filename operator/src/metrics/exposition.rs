@@ -34,7 +34,8 @@ pub enum Type {
 }
 
 impl Type {
-    fn as_str(self) -> &'static str {
+    /// As the text format names it.
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Counter => "counter",
             Self::Gauge => "gauge",

@@ -2,12 +2,15 @@
 //! the manual says why.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::Path;
 
 use crate::aws::metrics::AwsMetrics;
 use crate::events;
 use crate::gauges::{self, pods};
 use crate::metrics::declare::Declared;
-use crate::metrics::{Metrics, process, underway};
+use crate::metrics::exposition::Type;
+use crate::metrics::{Described, Metrics, process, underway};
 use crate::traces::export::Exported;
 use crate::{aws, client};
 
@@ -99,6 +102,14 @@ fn upstream() -> BTreeMap<String, BTreeSet<&'static str>> {
 
 /// Ours, with their full names.
 fn built() -> BTreeMap<String, BTreeSet<&'static str>> {
+    // Their labels depend on the provider and on the object.
+    let conditions = gauges::conditions::names().flatten().map(|name| (name, BTreeSet::new()));
+    let described = described().into_iter();
+    described.map(|(name, it)| (name, it.labels.into_iter().collect())).chain(conditions).collect()
+}
+
+/// Ours, but for the gauges of conditions.
+fn described() -> BTreeMap<String, Described> {
     let metrics = Metrics::new();
     AwsMetrics::new(&metrics);
     aws::calls::CallMetrics::new(&metrics);
@@ -112,12 +123,11 @@ fn built() -> BTreeMap<String, BTreeSet<&'static str>> {
         &events::DECLARED,
     ];
     let computed = computed.into_iter().flatten();
-    let computed =
-        computed.map(|Declared { name, labels, .. }| (name.to_string(), labels.to_vec()));
-    // Their labels depend on the provider and on the object.
-    let conditions = gauges::conditions::names().flatten().map(|name| (name, Vec::new()));
-    let all = metrics.labels().into_iter().chain(computed).chain(conditions);
-    all.map(|(name, labels)| (name, labels.into_iter().collect())).collect()
+    let computed = computed.map(|Declared { name, labels, help }| {
+        let kind = if name.ends_with("_total") { Type::Counter } else { Type::Gauge };
+        ((*name).to_owned(), Described { kind, labels: labels.to_vec(), help })
+    });
+    metrics.described().into_iter().chain(computed).collect()
 }
 
 #[test]
@@ -199,4 +209,113 @@ fn alerts_and_dashboards_group_by_labels_that_exist() {
     assert!(labels.len() > 15, "{labels:?}");
     let unknown: Vec<_> = labels.difference(&known).collect();
     assert_eq!(unknown, Vec::<&&str>::new());
+}
+
+/// The page of the manual that lists all metrics.
+const PAGE: &str = "docs/src/reference/all-metrics.md";
+
+const INTRODUCTION: &str = "\
+# All metrics
+
+This page lists the metrics that the operator exposes, except the gauges of conditions, whose labels
+depend on the kind of the object. It is generated from the operator's code. [Metrics](metrics.md)
+explains the differences from Karpenter, and the gauges of conditions.
+
+*Stable* metrics keep their names, labels and units within a major version of Tenon. They are those
+that Karpenter calls GA or beta, and those of client libraries. *Experimental* metrics may change in
+any release; the changelog lists such changes.
+
+";
+
+/// Those that Karpenter calls GA or beta, without the prefix `karpenter_`; with `*`, all that begin
+/// so.
+const STABLE: &str = "
+    build_info nodeclaims_created_total nodeclaims_terminated_total nodes_created_total
+    nodes_terminated_total nodepools_limit nodepools_usage nodepools_allowed_disruptions
+    pods_startup_duration_seconds voluntary_disruption_decisions_total
+    scheduler_scheduling_duration_seconds cluster_state_node_count cluster_state_synced
+    cluster_state_unsynced_time_seconds
+    nodes_allocatable nodes_total_pod_requests nodes_total_pod_limits nodes_total_daemon_requests
+    nodes_total_daemon_limits nodes_system_overhead nodes_termination_duration_seconds
+    nodeclaims_instance_termination_duration_seconds nodeclaims_termination_duration_seconds
+    pods_state cloudprovider_* voluntary_disruption_eligible_nodes
+    voluntary_disruption_decision_evaluation_duration_seconds
+    voluntary_disruption_consolidation_timeouts_total voluntary_disruption_queue_failures_total
+    nodes_reboot* interruption_*
+";
+
+/// The names of client libraries and of the process, whose metrics are the same everywhere.
+const LIBRARIES: [&str; 5] =
+    ["aws_sdk_go_", "client_go_", "workqueue_", "leader_election_", "process_"];
+
+fn stability(name: &str) -> &'static str {
+    let upstream = name.strip_prefix("karpenter_");
+    let is_meant = |listed: &str| match (listed.strip_suffix('*'), upstream) {
+        (_, None) => false,
+        (Some(begin), Some(name)) => name.starts_with(begin),
+        (None, Some(name)) => name == listed,
+    };
+    let library = LIBRARIES.iter().any(|prefix| name.starts_with(prefix));
+    if library || STABLE.split_whitespace().any(is_meant) { "stable" } else { "experimental" }
+}
+
+/// What values are measured in.
+fn unit(name: &str, labels: &[&str]) -> &'static str {
+    let name = name.trim_end_matches("_total");
+    if labels.contains(&"resource_type") && !name.ends_with("_percent") {
+        // Cores of processors, bytes of memory, numbers of the others.
+        return "of the resource";
+    }
+    let of_ending = [
+        ("_seconds", "seconds"),
+        ("_bytes", "bytes"),
+        ("_cores", "cores"),
+        ("_percent", "percent"),
+        ("_dollars_per_hour", "USD per hour"),
+        ("_price_estimate", "USD per hour"),
+        ("nodepools_cost", "USD per hour"),
+    ];
+    let found = of_ending.iter().find(|(ending, _)| name.ends_with(ending));
+    found.map_or("number", |(_, unit)| unit)
+}
+
+#[test]
+fn the_manual_lists_all_metrics() {
+    let mut page = INTRODUCTION.to_owned();
+    page += "| Metric | Type | Unit | Labels | Stability | Meaning |\n|---|---|---|---|---|---|\n";
+    for (name, Described { kind, labels, help }) in described() {
+        let names: Vec<String> =
+            labels
+                .iter()
+                .map(|label| {
+                    if *label == "*" { "labels of nodes".to_owned() } else { format!("`{label}`") }
+                })
+                .collect();
+        let names = match names.as_slice() {
+            [] if name.starts_with("operator_") => "those of the condition".to_owned(),
+            [] => "–".to_owned(),
+            names => names.join(", "),
+        };
+        let (kind, unit) = (kind.as_str(), unit(&name, &labels));
+        let stability = stability(&name);
+        writeln!(page, "| `{name}` | {kind} | {unit} | {names} | {stability} | {} |", help.trim())
+            .unwrap();
+    }
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(PAGE);
+    if std::env::var_os("TENON_REWRITE").is_some() {
+        std::fs::write(&file, &page).unwrap();
+    }
+    let stored = std::fs::read_to_string(&file).unwrap_or_default();
+    assert!(stored == page, "{PAGE} is out of date: run this test with TENON_REWRITE=1");
+}
+
+#[test]
+fn what_is_called_stable_exists() {
+    let built = built();
+    for listed in STABLE.split_whitespace() {
+        let name = format!("karpenter_{}", listed.trim_end_matches('*'));
+        let all = listed.ends_with('*');
+        let exists = built.keys().any(|it| *it == name || all && it.starts_with(&name));
+        assert!(exists, "{listed}");
+    }
 }
