@@ -40,7 +40,7 @@ const LAST_RETRY: Duration = Duration::from_secs(60);
 /// Handles messages for ever.
 pub async fn run(provider: &AwsProvider, context: &Context, write: &Writer) {
     let queue = provider.options.interruption_queue.as_str();
-    for kind in Kind::ALL {
+    for kind in Kind::OF_MESSAGES {
         provider.metrics.received_messages.begin([kind.as_str()]);
     }
     let mut url: Option<String> = None;

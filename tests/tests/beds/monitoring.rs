@@ -174,7 +174,8 @@ async fn all_is_well(watched: &mut Watched) {
     }
 }
 
-/// Pods, NodePools and an EC2NodeClass with which something is wrong.
+/// Pods, NodePools and an EC2NodeClass with which something is wrong, and what consolidation saves
+/// once most pods of the pool `web` are gone.
 async fn objects_are_wrong(watched: &mut Watched) {
     let alerts = [
         "TenonPodsUnschedulable",
@@ -365,7 +366,7 @@ async fn the_queue_is_wrong(watched: &mut Watched) {
     must(watched.aws().heal(&denied));
 }
 
-/// The API server does not answer; then the operator is gone.
+/// The API server does not answer.
 async fn the_operator_is_wrong(watched: &mut Watched) {
     let alerts = ["TenonApiServerFails", "TenonNoLeader"];
     watched.quiet(&alerts).await;
@@ -375,6 +376,7 @@ async fn the_operator_is_wrong(watched: &mut Watched) {
     watched.bed().api_faults().expect("a proxy before the API server").heal();
 }
 
+/// Nobody runs it any more.
 async fn the_operator_is_gone(watched: &mut Watched) {
     watched.quiet(&["TenonOperatorAbsent"]).await;
     let deployments: Api<Deployment> = Api::namespaced(watched.user().client(), "kube-system");

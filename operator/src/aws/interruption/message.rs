@@ -30,17 +30,14 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All kinds.
-    pub(super) const ALL: [Self; 10] = [
+    /// Those that messages are of; the others come from EC2's status checks.
+    pub(super) const OF_MESSAGES: [Self; 7] = [
         Self::SpotInterrupted,
         Self::RebalanceRecommendation,
         Self::ScheduledChange,
         Self::InstanceStopped,
         Self::InstanceTerminated,
         Self::CapacityReservationInterrupted,
-        Self::InstanceStatus,
-        Self::SystemStatus,
-        Self::EventStatus,
         Self::NoOp,
     ];
 
@@ -209,6 +206,7 @@ mod tests {
     fn parsed(source: &str, detail_type: &str, detail: &str) -> (Kind, Vec<String>) {
         let message = parse(&event(source, detail_type, detail)).unwrap();
         assert_eq!(message.time, Some("2026-01-01T00:00:00Z".parse().unwrap()));
+        assert!(Kind::OF_MESSAGES.contains(&message.kind), "{:?}", message.kind);
         (message.kind, message.instances)
     }
 

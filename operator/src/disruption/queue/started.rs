@@ -97,12 +97,12 @@ pub(super) fn count_prices<P: CloudProvider>(operator: &Operator<P>, command: &C
     // Both series of a NodePool exist from the first command on, so that their difference does.
     for (pool, price) in removed {
         metrics.disruption_removed.add([pool, reason], price);
-        metrics.disruption_added.add([pool, reason], 0.0);
+        metrics.disruption_added.begin([pool, reason]);
     }
     for launch in command.launches() {
         let pool = launch.node_pool.as_str();
         metrics.disruption_added.add([pool, reason], launch.price.as_usd());
-        metrics.disruption_removed.add([pool, reason], 0.0);
+        metrics.disruption_removed.begin([pool, reason]);
     }
 }
 
