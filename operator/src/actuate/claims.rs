@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use tenon_crds::{NodeClaim, labels};
 
-use crate::claims::{capacity_type_of, pool_of, termination_mode};
+use crate::claims::{capacity_type_of, pool_of, termination_mode, tightened};
 use crate::cloud_provider::CloudProvider;
 use crate::decisions::Cause;
 use crate::operator::Operator;
@@ -50,24 +50,14 @@ pub(crate) async fn bound_drain<P: CloudProvider>(
     bound: SignedDuration,
 ) -> Result<bool, WriteError> {
     let set = annotation(claim, labels::TERMINATION_TIMESTAMP);
-    let Some(text) = tightened(set, bound, operator.now()) else { return Ok(true) };
+    let by = operator.now().checked_add(bound).unwrap_or(Timestamp::MAX);
+    let Some(text) = tightened(set, by) else { return Ok(true) };
     let body = json!({"metadata": {"annotations": {labels::TERMINATION_TIMESTAMP: text}}});
     match operator.write.patch_claim(claim, body, Precondition::Unchanged).await {
         Ok(_) => Ok(true),
         Err(error) if error.is_not_found() => Ok(false),
         Err(error) => Err(error),
     }
-}
-
-/// What to write for the end of a drain, `None` when what is set is no later. What can't be read
-/// counts as not set.
-fn tightened(set: Option<&str>, bound: SignedDuration, now: Timestamp) -> Option<String> {
-    let by = now.checked_add(bound).unwrap_or(Timestamp::MAX);
-    let text = tenon_crds::Timestamp(by).to_string();
-    // Both as they are written, in whole seconds.
-    let by: Timestamp = text.parse().unwrap_or(by);
-    let earlier = set.and_then(|set| set.parse::<Timestamp>().ok()).is_some_and(|set| set <= by);
-    (!earlier).then_some(text)
 }
 
 /// Counts a NodeClaim that goes because of this condition of its node; `mode` is how its machine
@@ -106,19 +96,6 @@ fn snake_case(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_drain_is_only_ever_shortened() {
-        let now: Timestamp = "2026-11-20T12:00:00.7Z".parse().unwrap();
-        let minutes = SignedDuration::from_mins;
-        let expected = |minute: u32| Some(format!("2026-11-20T12:{minute:02}:00Z"));
-        assert_eq!(tightened(None, SignedDuration::ZERO, now), expected(0));
-        assert_eq!(tightened(None, minutes(5), now), expected(5));
-        assert_eq!(tightened(Some("2026-11-20T12:06:00Z"), minutes(5), now), expected(5));
-        assert_eq!(tightened(Some("soon"), minutes(5), now), expected(5));
-        assert_eq!(tightened(Some("2026-11-20T12:05:00Z"), minutes(5), now), None);
-        assert_eq!(tightened(Some("2026-11-20T12:04:00Z"), minutes(5), now), None);
-    }
 
     #[test]
     fn conditions_are_labelled_in_snake_case() {

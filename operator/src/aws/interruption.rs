@@ -3,13 +3,15 @@
 //!
 //! The NodeClaim is deleted first. From the API server's answer on the state counts its pods as
 //! pending, and the provisioner is told that it need not wait for others: the drain, which begins
-//! at the same time, has two minutes.
+//! at the same time, has two minutes. What holds a drain can't hold a spot instance, so the drain of
+//! one has a deadline, as if its NodeClaim had a termination grace period.
 
 use std::time::Duration;
 
 use aws_sdk_sqs::types::{Message as SqsMessage, MessageSystemAttributeName};
 use futures::StreamExt as _;
 use futures::stream;
+use jiff::Timestamp;
 use tenon_crds::NodeClaim;
 use tenon_crds::labels;
 use tenon_planner::snapshot::CapacityType;
@@ -18,7 +20,7 @@ use self::message::{Kind, Message};
 use super::AwsProvider;
 use super::error::{Error, Result};
 use super::provider_id::instance_id;
-use crate::claims::termination_mode;
+use crate::claims::{termination_mode, tightened};
 use crate::context::Context;
 use crate::decisions::Cause;
 use crate::events::{Event, EventType, Reason};
@@ -167,23 +169,25 @@ async fn act(
         return Ok(());
     }
     for instance in &message.instances {
-        act_on_instance(provider, context, write, message.kind, instance).await?;
+        act_on_instance(provider, context, write, message.kind, message.time, instance).await?;
     }
     Ok(())
 }
 
-/// Acts on the claims of an instance; answers how many there are.
+/// Acts on the claims of an instance, to which this happened, at this time if it is known; answers
+/// how many there are.
 async fn act_on_instance(
     provider: &AwsProvider,
     context: &Context,
     write: &Writer,
     kind: Kind,
+    time: Option<Timestamp>,
     instance: &str,
 ) -> std::result::Result<usize, WriteError> {
     let claims =
         provider.claims(|claim| claim.provider_id().and_then(instance_id) == Some(instance));
     for claim in &claims {
-        act_on_claim(provider, context, write, kind, claim).await?;
+        act_on_claim(provider, context, write, kind, time, claim).await?;
     }
     Ok(claims.len())
 }
@@ -193,6 +197,7 @@ async fn act_on_claim(
     context: &Context,
     write: &Writer,
     kind: Kind,
+    time: Option<Timestamp>,
     claim: &NodeClaim,
 ) -> std::result::Result<(), WriteError> {
     let name = claim.metadata.name.as_deref().unwrap_or_default();
@@ -227,10 +232,13 @@ async fn act_on_claim(
     {
         provider.catalogs.reservations.exhaust(reservation);
     }
-    if !kind.drains() || claim.metadata.deletion_timestamp.is_some() {
+    let deadline = deadline(kind, time, claim, context.clock.now());
+    if let Some(by) = deadline
+        && !end_by(write, claim, by).await?
+    {
         return Ok(());
     }
-    if kind.is_forceful() && !end_now(context, write, claim).await? {
+    if !kind.drains() || claim.metadata.deletion_timestamp.is_some() {
         return Ok(());
     }
     if !write.delete_claim(claim).await? {
@@ -259,19 +267,35 @@ async fn act_on_claim(
     Ok(())
 }
 
-/// Lets the termination grace period of a claim end now, unless it has a deadline already; answers
-/// whether the claim is still there.
-async fn end_now(
-    context: &Context,
+/// When the drain of a claim's machine has to be over because of this event, if it has to.
+fn deadline(
+    kind: Kind,
+    time: Option<Timestamp>,
+    claim: &NodeClaim,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    let is_deleting = claim.metadata.deletion_timestamp.is_some();
+    if kind.is_forceful() {
+        return (!is_deleting).then_some(now);
+    }
+    let taken = time.unwrap_or(now).checked_add(kind.notice()?).ok()?;
+    // Its own grace period begins with the deletion, and may be shorter.
+    let period = claim.spec.termination_grace_period.as_ref().filter(|_| !is_deleting);
+    let by = period.and_then(|period| now.checked_add(period.as_signed()).ok());
+    Some(by.map_or(taken, |by| by.min(taken)))
+}
+
+/// Lets the drain of a claim's machine end at this time, unless it ends earlier; answers whether
+/// the claim is still there.
+async fn end_by(
     write: &Writer,
     claim: &NodeClaim,
+    by: Timestamp,
 ) -> std::result::Result<bool, WriteError> {
-    if annotation(claim, labels::TERMINATION_TIMESTAMP).is_some() {
-        return Ok(true);
-    }
-    let deadline = tenon_crds::Timestamp(context.clock.now()).to_string();
+    let set = annotation(claim, labels::TERMINATION_TIMESTAMP);
+    let Some(text) = tightened(set, by) else { return Ok(true) };
     let body = serde_json::json!({
-        "metadata": { "annotations": { labels::TERMINATION_TIMESTAMP: deadline } },
+        "metadata": { "annotations": { labels::TERMINATION_TIMESTAMP: text } },
     });
     match write.patch_claim(claim, body, Precondition::SameUid).await {
         Ok(_) => Ok(true),

@@ -15,13 +15,13 @@ mod virtual_pods;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jiff::Timestamp;
-use tenon_crds::{NodePool, selector};
+use jiff::{SignedDuration, Timestamp};
+use tenon_crds::{NodePool, labels, selector};
 use tenon_planner::snapshot as plan;
 use tenon_planner::snapshot::{NodeClassRef, NodeId};
 
 use crate::change::ObjectKey;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, annotation};
 use crate::pod::{Owner, Pod};
 use crate::{volumes, wire};
 use claims::Claims;
@@ -232,7 +232,7 @@ impl Cluster {
         pod: &Pod,
         now: Timestamp,
     ) -> (plan::Eviction, Option<(&ObjectKey, &wire::PodDisruptionBudget)>) {
-        if pod.protection.is_active(now) {
+        if pod.protection.is_active(now) && !self.ends_soon(pod, now) {
             return (plan::Eviction::DoNotDisrupt, None);
         }
         if !pod.is_evictable(now) {
@@ -270,7 +270,24 @@ impl Cluster {
                 }
             }
         };
+        let is_held = matches!(eviction, plan::Eviction::FullyBlockedByPdb(_));
+        if is_held && self.ends_soon(pod, now) {
+            return (plan::Eviction::Allowed, None);
+        }
         (eviction, None)
+    }
+
+    /// Whether the pod will be deleted in the next minutes whatever protects it, because the drain
+    /// of its node has a deadline: it needs another place now.
+    fn ends_soon(&self, pod: &Pod, now: Timestamp) -> bool {
+        /// Longer than the notice of a spot interruption, which is two minutes.
+        const SOON: SignedDuration = SignedDuration::from_mins(3);
+        let node = pod.node.as_deref().and_then(|name| self.node(name));
+        let claim = node.and_then(|node| self.claim_of(node));
+        let deadline = claim
+            .filter(|claim| claim.metadata.deletion_timestamp.is_some())
+            .and_then(|claim| annotation(claim, labels::TERMINATION_TIMESTAMP)?.parse().ok());
+        deadline.is_some_and(|deadline: Timestamp| now.duration_until(deadline) <= SOON)
     }
 
     /// What new nodes will run: a DaemonSet's newest pod, because admission may have changed it,

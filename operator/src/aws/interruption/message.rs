@@ -1,6 +1,6 @@
 //! Messages of the interruption queue: EventBridge events about instances. Pure.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -55,6 +55,11 @@ impl Kind {
             Self::EventStatus => "event_status",
             Self::NoOp => "no_op",
         }
+    }
+
+    /// How long after the event AWS takes the machine, if it says so.
+    pub(super) fn notice(self) -> Option<SignedDuration> {
+        matches!(self, Self::SpotInterrupted).then_some(SignedDuration::from_mins(2))
     }
 
     /// Whether its machines are beyond draining: nothing on them is waited for.

@@ -76,7 +76,7 @@ async fn handle(
     let mut seen = BTreeSet::new();
     for status in found {
         for kind in judge(status, now) {
-            match act_on_instance(provider, context, write, kind, &status.id).await {
+            match act_on_instance(provider, context, write, kind, None, &status.id).await {
                 Ok(0) => continue,
                 Ok(_) => {}
                 Err(error) => {

@@ -49,7 +49,8 @@ async fn the_pods_of_a_machine_that_is_taken_away_wait_for_another_from_the_mess
     };
     let [machine] = snapshot.nodes.as_slice() else { panic!("one machine") };
     assert!(machine.deleting, "its pods count as pending");
-    assert_eq!(bench.api.take_requests(), ["DELETE /apis/karpenter.sh/v1/nodeclaims/a"]);
+    let claim = "/apis/karpenter.sh/v1/nodeclaims/a";
+    assert_eq!(bench.api.take_requests(), [format!("PATCH {claim}"), format!("DELETE {claim}")]);
     let now = provider.catalogs.unavailable.now();
     assert!(now.contains("m5.large", "eu-central-1a", CapacityType::Spot, &[], None));
 
@@ -78,6 +79,56 @@ async fn a_machine_that_is_beyond_draining_gets_its_deadline_with_the_deletion()
     let claim = bench.state.read().claim("a").cloned().unwrap();
     assert_eq!(annotation(&claim, labels::TERMINATION_TIMESTAMP), Some("2026-11-20T00:00:00Z"));
     assert!(claim.metadata.deletion_timestamp.is_some());
+}
+
+/// The deadline of the claim's drain.
+fn deadline_of(bench: &Bench) -> Option<String> {
+    let claim = bench.state.read().claim("a").cloned()?;
+    annotation(&claim, labels::TERMINATION_TIMESTAMP).map(str::to_owned)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_drain_of_a_spot_instance_is_over_when_aws_takes_it() {
+    // It is 00:00:00; AWS sent the warning 20 seconds ago.
+    let warned = || Message {
+        kind: Kind::SpotInterrupted,
+        instances: vec!["i-a".to_owned()],
+        time: Some("2026-11-19T23:59:40Z".parse().unwrap()),
+    };
+    let taken = Some("2026-11-20T00:01:40Z".to_owned());
+    let (bench, provider) = running().await;
+    act(&provider, &bench.context, &bench.write, &warned()).await.unwrap();
+    assert_eq!(deadline_of(&bench), taken);
+    // The second message changes nothing, and others have no deadline.
+    bench.api.take_requests();
+    act(&provider, &bench.context, &bench.write, &warned()).await.unwrap();
+    receive(&bench, &provider, Kind::InstanceTerminated).await;
+    assert!(bench.api.take_requests().is_empty());
+
+    // A drain that has begun, for any other reason, ends then, too.
+    for (set, expected) in [
+        (None, taken.clone()),
+        (Some("2026-11-20T01:00:00Z"), taken.clone()),
+        (Some("2026-11-20T00:01:00Z"), Some("2026-11-20T00:01:00Z".to_owned())),
+    ] {
+        let (bench, provider) = running().await;
+        let mut claim = bench.api.get::<NodeClaim>("a");
+        claim["metadata"]["deletionTimestamp"] = json!("2026-11-19T23:00:00Z");
+        if let Some(set) = set {
+            claim["metadata"]["annotations"] = json!({ labels::TERMINATION_TIMESTAMP: set });
+        }
+        bench.seen::<NodeClaim>(claim).await;
+        act(&provider, &bench.context, &bench.write, &warned()).await.unwrap();
+        assert_eq!(deadline_of(&bench), expected, "{set:?}");
+    }
+
+    // A shorter grace period of its own counts.
+    let (bench, provider) = running().await;
+    let mut claim = bench.api.get::<NodeClaim>("a");
+    claim["spec"]["terminationGracePeriod"] = json!("30s");
+    bench.seen::<NodeClaim>(claim).await;
+    act(&provider, &bench.context, &bench.write, &warned()).await.unwrap();
+    assert_eq!(deadline_of(&bench).as_deref(), Some("2026-11-20T00:00:30Z"));
 }
 
 #[tokio::test(start_paused = true)]

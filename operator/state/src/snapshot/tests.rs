@@ -385,6 +385,48 @@ fn evictions_are_judged_as_the_api_server_would() {
 }
 
 #[test]
+fn a_pod_that_is_deleted_soon_whatever_protects_it_needs_a_place_now() {
+    let protected = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
+    let never = || budget("a", json!({"spec": {"minAvailable": null, "maxUnavailable": 0}}));
+    let blocked = Eviction::FullyBlockedByPdb("a".to_owned());
+    let judged = |pod_extra: &Value, budgets: Vec<Value>, going: &Value| {
+        let mut objects = budgets;
+        objects.extend([claim(with(launched(), going.clone())), node(json!({}))]);
+        objects.push(pod(pod_extra.clone()));
+        snapshot(objects).pods[0].eviction.clone()
+    };
+    let going = |deadline: Option<&str>| {
+        let annotations = json!({ labels::TERMINATION_TIMESTAMP: deadline });
+        json!({"metadata": {
+            "deletionTimestamp": "1970-01-01T00:00:00Z", "finalizers": ["a"],
+            "annotations": deadline.map(|_| annotations),
+        }})
+    };
+    for (going, soon) in [
+        (going(Some("1970-01-01T00:02:00Z")), true),
+        (going(Some("1969-12-31T23:00:00Z")), true),
+        (going(Some("1970-01-01T01:00:00Z")), false),
+        (going(None), false),
+        // It may be set again before the NodeClaim is deleted.
+        (
+            json!({"metadata": {"annotations": {
+                labels::TERMINATION_TIMESTAMP: "1970-01-01T00:02:00Z",
+            }}}),
+            false,
+        ),
+    ] {
+        let of = |held: &Eviction| if soon { Eviction::Allowed } else { held.clone() };
+        let text = going.to_string();
+        assert_eq!(judged(&protected, vec![], &going), of(&Eviction::DoNotDisrupt), "{text}");
+        assert_eq!(judged(&json!({}), vec![never()], &going), of(&blocked), "{text}");
+        // What a budget allows in time still counts against it.
+        let mut objects = vec![budget("a", json!({})), claim(with(launched(), going))];
+        objects.extend([node(json!({})), pod(json!({}))]);
+        assert_eq!(snapshot(objects).pods[0].pod_budget, Some(0), "{text}");
+    }
+}
+
+#[test]
 fn evictions_count_against_the_budget_that_allows_them() {
     let unready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
     let waiting = json!({"spec": {"nodeName": null}});
