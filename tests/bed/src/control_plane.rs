@@ -21,7 +21,7 @@ use tenon_aws_double::progress::Progress;
 
 use crate::ports::{PortError, Ports};
 
-mod credentials;
+pub(crate) mod credentials;
 mod flags;
 pub mod programs;
 

@@ -1,11 +1,13 @@
-//! The demo of Tenon on a bed, chapter by chapter: what `cargo sandbox` shows, and a test proves.
+//! Stories on a bed, chapter by chapter: the demo of Tenon, which `cargo sandbox` shows, and Tenon
+//! beside each of its neighbours, which `cargo sandbox neighbours` shows. Tests prove all of them.
 //!
 //! A chapter does what a person would do, waits for what must come of it, and notes what happened.
-//! The first expectation that fails ends the demo, with the place of the logs.
+//! The first expectation that fails ends the story, with the place of the logs.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::ValueEnum;
 use futures::future::BoxFuture;
 use kube::Client;
 use owo_colors::OwoColorize;
@@ -23,6 +25,7 @@ use crate::wait::{NotYet, chain};
 mod chapters;
 mod cluster;
 mod inventory;
+mod keda;
 mod pools;
 
 pub use chapters::install;
@@ -69,12 +72,14 @@ pub enum StoryError {
 
 /// What a chapter has to work with.
 pub struct Scene<'a> {
-    /// The bed that the demo runs on.
+    /// The bed that the story is told on.
     pub bed: &'a Bed,
     /// An administrator's client.
     pub client: Client,
     /// What there was before Tenon came.
     before: Option<inventory::Inventory>,
+    /// KEDA and its workers, from the chapter on in which they start.
+    keda: Option<keda::Scaled>,
     notes: Vec<String>,
     narrator: &'a Narrator,
 }
@@ -113,7 +118,22 @@ pub struct ChapterReport {
     pub failure: Option<String>,
 }
 
-/// The demo as it went.
+/// A program beside which Tenon runs.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum Neighbour {
+    /// KEDA scales workers of an SQS queue from and to zero
+    Keda,
+}
+
+impl Neighbour {
+    const fn chapters(self) -> &'static [Chapter] {
+        match self {
+            Self::Keda => keda::CHAPTERS,
+        }
+    }
+}
+
+/// A story as it went.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// Whether all expectations held.
@@ -130,7 +150,7 @@ pub struct Report {
     pub logs: Option<PathBuf>,
 }
 
-/// Prints the demo while it is told.
+/// Prints a story while it is told.
 struct Narrator {
     output: Output,
     progress: Progress,
@@ -166,22 +186,65 @@ impl Narrator {
 /// # Errors
 /// When the bed can't be started or stopped.
 pub async fn run(output: Output, progress: &Progress) -> Result<ExitCode, Failure> {
-    let narrator = Narrator { output, progress: progress.clone() };
-    let config = BedConfig { progress: progress.clone(), ..BedConfig::default() };
-    let told = whole(config, Delays::default(), &narrator).await?;
-    let Some(report) = told else { return Ok(INTERRUPTED.into()) };
+    let Some(report) = tell_and_print(chapters::ALL, output, progress).await? else {
+        return Ok(INTERRUPTED.into());
+    };
     match output {
         Output::Json => anstream::println!("{}", serde_json::to_string_pretty(&report)?),
         Output::Text if report.ok => {
             permissions(&report.statements);
             anstream::println!("\nDone after {:.0} s. Nothing is left.", report.seconds);
         }
-        Output::Text => anstream::println!("\nStopped after {:.0} s.", report.seconds),
-    }
-    if let Some(logs) = &report.logs {
-        anstream::eprintln!("The logs are in {}.", logs.display());
+        Output::Text => {}
     }
     Ok(if report.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Tells the stories of these neighbours, each on a bed of its own, and prints them; exit code 1 if
+/// an expectation fails.
+///
+/// # Errors
+/// When a bed can't be started or stopped.
+pub async fn neighbours(
+    all: &[Neighbour],
+    output: Output,
+    progress: &Progress,
+) -> Result<ExitCode, Failure> {
+    let mut reports = Vec::new();
+    for neighbour in all {
+        let told = tell_and_print(neighbour.chapters(), output, progress).await?;
+        let Some(report) = told else { return Ok(INTERRUPTED.into()) };
+        if report.ok && output == Output::Text {
+            anstream::println!("\nDone after {:.0} s.", report.seconds);
+        }
+        reports.push(report);
+    }
+    if output == Output::Json {
+        anstream::println!("{}", serde_json::to_string_pretty(&reports)?);
+    }
+    let ok = reports.iter().all(|report| report.ok);
+    Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Tells chapters on a bed of their own, and says where the logs are if they fail; `None` if they
+/// were interrupted.
+async fn tell_and_print(
+    chapters: &[Chapter],
+    output: Output,
+    progress: &Progress,
+) -> Result<Option<Report>, Failure> {
+    let narrator = Narrator { output, progress: progress.clone() };
+    let config = BedConfig { progress: progress.clone(), ..BedConfig::default() };
+    let told = whole(chapters, config, Delays::default(), &narrator).await?;
+    if let Some(report) = told.as_ref().filter(|report| !report.ok) {
+        if output == Output::Text {
+            anstream::println!("\nStopped after {:.0} s.", report.seconds);
+        }
+        if let Some(logs) = &report.logs {
+            anstream::eprintln!("The logs are in {}.", logs.display());
+        }
+    }
+    Ok(told)
 }
 
 /// Says which permissions the operator needed, and why it has the others.
@@ -201,26 +264,39 @@ fn permissions(statements: &[Statement]) {
 /// # Errors
 /// When the bed can't be started or stopped.
 pub async fn prove(delays: Delays) -> Result<Report, Failure> {
+    in_silence(chapters::ALL, delays).await
+}
+
+/// Tells the story of a neighbour in silence: for tests.
+///
+/// # Errors
+/// When the bed can't be started or stopped.
+pub async fn prove_neighbour(neighbour: Neighbour) -> Result<Report, Failure> {
+    in_silence(neighbour.chapters(), Delays::default()).await
+}
+
+async fn in_silence(chapters: &[Chapter], delays: Delays) -> Result<Report, Failure> {
     let narrator = Narrator { output: Output::Json, progress: Progress::hidden() };
-    let report = whole(BedConfig::default(), delays, &narrator).await?;
+    let report = whole(chapters, BedConfig::default(), delays, &narrator).await?;
     report.ok_or_else(|| "interrupted".into())
 }
 
-/// The demo from an empty machine to an empty machine; `None` if it was interrupted.
+/// A story from an empty machine to an empty machine; `None` if it was interrupted.
 async fn whole(
+    chapters: &[Chapter],
     config: BedConfig,
     delays: Delays,
     narrator: &Narrator,
 ) -> Result<Option<Report>, Failure> {
     let started = Instant::now();
-    let mut chapters = Vec::new();
+    let mut reports = Vec::new();
     let bed = tokio::select! {
-        bed = open(narrator, config, &mut chapters) => bed?,
+        bed = open(narrator, config, &mut reports) => bed?,
         () = interrupted() => return Ok(None),
     };
     bed.aws()?.gateway().control().consistency(delays);
     let told = tokio::select! {
-        told = tell(&bed, narrator, &mut chapters) => Some(told),
+        told = tell(chapters, &bed, narrator, &mut reports) => Some(told),
         () = interrupted() => None,
     };
     let statements =
@@ -232,7 +308,7 @@ async fn whole(
         None
     };
     let seconds = started.elapsed().as_secs_f64();
-    Ok(told.map(|ok| Report { ok, seconds, chapters, statements, logs }))
+    Ok(told.map(|ok| Report { ok, seconds, chapters: reports, statements, logs }))
 }
 
 /// The first chapter is the bed itself.
@@ -263,9 +339,15 @@ async fn open(
 }
 
 /// Tells the chapters on a running bed; returns whether all expectations held.
-async fn tell(bed: &Bed, narrator: &Narrator, reports: &mut Vec<ChapterReport>) -> bool {
-    let mut scene = Scene { bed, client: bed.client(), before: None, notes: Vec::new(), narrator };
-    for (index, chapter) in chapters::ALL.iter().enumerate() {
+async fn tell(
+    chapters: &[Chapter],
+    bed: &Bed,
+    narrator: &Narrator,
+    reports: &mut Vec<ChapterReport>,
+) -> bool {
+    let mut scene =
+        Scene { bed, client: bed.client(), before: None, keda: None, notes: Vec::new(), narrator };
+    for (index, chapter) in chapters.iter().enumerate() {
         narrator.begin(index + 2, chapter);
         let started = Instant::now();
         let result = tokio::select! {

@@ -18,6 +18,7 @@ pub mod environment;
 pub mod eviction_log;
 mod failure;
 pub mod installation;
+pub mod keda;
 pub mod kubelet;
 pub mod kwok;
 pub mod kwok_operators;

@@ -1,4 +1,5 @@
-//! The APIs of Tenon's custom resources, and what the objects of a cluster say about themselves.
+//! The APIs of custom resources, Tenon's and its neighbours', and what the objects of a cluster say
+//! about themselves.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ApiResource, DynamicObject};
@@ -36,6 +37,12 @@ pub(crate) fn node_overlays(client: &Client) -> Api<DynamicObject> {
 pub(crate) fn capacity_buffers(client: &Client, namespace: &str) -> Api<DynamicObject> {
     let version = GroupVersionKind::gvk("autoscaling.x-k8s.io", "v1beta1", "CapacityBuffer");
     let resource = ApiResource::from_gvk_with_plural(&version, "capacitybuffers");
+    Api::namespaced_with(client.clone(), namespace, &resource)
+}
+
+pub(crate) fn scaled_objects(client: &Client, namespace: &str) -> Api<DynamicObject> {
+    let version = GroupVersionKind::gvk("keda.sh", "v1alpha1", "ScaledObject");
+    let resource = ApiResource::from_gvk_with_plural(&version, "scaledobjects");
     Api::namespaced_with(client.clone(), namespace, &resource)
 }
 

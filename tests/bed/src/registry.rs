@@ -12,7 +12,9 @@ use tenon_aws_double::progress::Progress;
 use tokio::net::TcpStream;
 
 use crate::bed::Bed;
+use crate::control_plane::credentials::CredentialsError;
 use crate::control_plane::programs::{self, ProgramError};
+use crate::failure::Failure;
 use crate::ports::{PortError, Ports};
 
 /// A server beside the bed's own does not come up.
@@ -35,6 +37,17 @@ pub enum ServerError {
         /// Why.
         source: std::io::Error,
     },
+    /// The API server refuses what belongs to it.
+    #[error("can't {doing}")]
+    Kubernetes {
+        /// What was being done.
+        doing: String,
+        /// Why not.
+        source: Failure,
+    },
+    /// Its certificate can't be made.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
     /// It does not run: the end of its log says what is wrong with its configuration.
     #[error(transparent)]
     Process(#[from] ProcessError),

@@ -2,11 +2,12 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 use tenon_aws_double::progress::Progress;
 use tracing_subscriber::EnvFilter;
 
 use crate::cli::Output;
+use crate::demo::Neighbour;
 use crate::environment::Environment;
 use crate::failure::Failure;
 use crate::wait::chain;
@@ -37,6 +38,14 @@ enum Command {
     Demo,
     /// Start a playground, print the variables that a shell needs, and run until Ctrl-C
     Up(up::UpArgs),
+    /// Run Tenon beside other programs, one chapter after the other
+    ///
+    /// Their programs are built on first use, which takes minutes.
+    Neighbours {
+        /// Only this one
+        #[arg(value_enum)]
+        name: Option<Neighbour>,
+    },
     /// Build the parts of a bed: the control plane, moto, and the programs of this workspace
     Build,
     /// Check the requirements on this machine, and say how to fix what is missing
@@ -61,6 +70,10 @@ pub async fn run(cli: Cli) -> ExitCode {
     let output = cli.output;
     let result = match cli.command {
         None | Some(Command::Demo) => crate::demo::run(output, &progress).await,
+        Some(Command::Neighbours { name }) => {
+            let all = name.map_or_else(|| Neighbour::value_variants().to_vec(), |one| vec![one]);
+            crate::demo::neighbours(&all, output, &progress).await
+        }
         Some(Command::Up(args)) => up::run(args, output, &progress).await,
         Some(Command::Build) => up::build(output, &progress).await,
         Some(Command::Doctor) => doctor::run(output).await,

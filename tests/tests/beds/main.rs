@@ -19,6 +19,7 @@ mod gates;
 mod guide;
 mod inside;
 mod installation;
+mod keda;
 mod kubelet;
 mod machines;
 mod monitoring;

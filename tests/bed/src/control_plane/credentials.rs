@@ -1,5 +1,5 @@
 //! Who may talk to the control plane: the administrator's token, the keys of service account
-//! tokens, and the kubeconfig files.
+//! tokens, and the kubeconfig files; and by what aggregated APIs know the API server.
 
 use std::path::{Path, PathBuf};
 
@@ -24,6 +24,9 @@ pub enum CredentialsError {
     /// The key that was just made can't be read.
     #[error("can't read the generated key pair")]
     Read(#[source] KeyRejected),
+    /// A certificate can't be made.
+    #[error("can't generate a certificate")]
+    Certificate(#[source] rcgen::Error),
 }
 
 pub(super) fn certificate_file(dir: &Path) -> PathBuf {
@@ -46,6 +49,22 @@ pub(super) fn webhook_file(dir: &Path) -> PathBuf {
     dir.join("etc/token-webhook.json")
 }
 
+pub(super) fn front_proxy_certificate_file(dir: &Path) -> PathBuf {
+    dir.join("etc/front-proxy.crt")
+}
+
+pub(super) fn front_proxy_key_file(dir: &Path) -> PathBuf {
+    dir.join("etc/front-proxy.key")
+}
+
+/// A self-signed certificate for these host names and addresses, and its key, in PEM. Whoever
+/// trusts the certificate as an authority accepts it, of a server as of a client.
+pub(crate) fn self_signed(names: &[&str]) -> Result<(String, String), CredentialsError> {
+    let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+    let pair = rcgen::generate_simple_self_signed(names).map_err(CredentialsError::Certificate)?;
+    Ok((pair.cert.pem(), pair.signing_key.serialize_pem()))
+}
+
 /// Writes what the parts need before they start; returns the administrator's token.
 pub(super) fn write(dir: &Path, config: &ControlPlaneConfig) -> Result<String, ControlPlaneError> {
     let pkcs8 = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &SystemRandom::new())
@@ -56,6 +75,9 @@ pub(super) fn write(dir: &Path, config: &ControlPlaneConfig) -> Result<String, C
         pair.public_key().as_der().map_err(CredentialsError::Generate)?;
     write_file(private_key_file(dir), pem("PRIVATE KEY", pkcs8.as_ref()))?;
     write_file(public_key_file(dir), pem("PUBLIC KEY", public.as_ref()))?;
+    let (certificate, key) = self_signed(&["front-proxy"])?;
+    write_file(front_proxy_certificate_file(dir), certificate)?;
+    write_file(front_proxy_key_file(dir), key)?;
     let token = uuid::Uuid::new_v4().simple().to_string();
     write_file(tokens_file(dir), format!("{token},administrator,administrator,system:masters\n"))?;
     if let Some(url) = &config.token_webhook {

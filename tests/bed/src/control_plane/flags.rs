@@ -60,6 +60,20 @@ pub(super) fn api_server(config: &ControlPlaneConfig, etcd_port: u16, port: u16)
         "--kubelet-preferred-address-types=ExternalIP".to_owned(),
         format!("--token-auth-file={}", credentials::tokens_file(dir).display()),
         format!("--service-cluster-ip-range={SERVICE_CIDR}"),
+        // By this certificate the servers of aggregated APIs know that a request comes from the API
+        // server, which says in headers whose it is.
+        format!(
+            "--proxy-client-cert-file={}",
+            credentials::front_proxy_certificate_file(dir).display()
+        ),
+        format!("--proxy-client-key-file={}", credentials::front_proxy_key_file(dir).display()),
+        format!(
+            "--requestheader-client-ca-file={}",
+            credentials::front_proxy_certificate_file(dir).display()
+        ),
+        "--requestheader-username-headers=X-Remote-User".to_owned(),
+        "--requestheader-group-headers=X-Remote-Group".to_owned(),
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
         "--allow-privileged".to_owned(),
         "--max-requests-inflight=1500".to_owned(),
         "--max-mutating-requests-inflight=750".to_owned(),

@@ -1,6 +1,6 @@
 //! The programs of the control plane: found in the cache or in `KUBEBUILDER_ASSETS`, else built
-//! from the Go module in `tests/bed/control-plane` by the machine's Go. The registry, Prometheus
-//! and Alertmanager are built in the same way from modules of their own beside it.
+//! from the Go module in `tests/bed/control-plane` by the machine's Go. The registry, Prometheus,
+//! Alertmanager and KEDA are built in the same way from modules of their own beside it.
 //!
 //! They are kept in `control-plane/<hash>/` of the cache, where the hash covers go.mod and go.sum:
 //! another set of versions gets another directory, and a program that is there is complete (it is
@@ -61,6 +61,26 @@ const ALERTMANAGER: Module = Module {
         ("go.sum", include_str!("../../alertmanager/go.sum")),
     ],
 };
+
+const KEDA: Module = Module {
+    name: "keda",
+    tags: "",
+    files: &[
+        ("go.mod", include_str!("../../keda/go.mod")),
+        ("go.sum", include_str!("../../keda/go.sum")),
+    ],
+};
+
+/// KEDA's own module, in which its CRDs are, too.
+const KEDA_SOURCE: &str = "github.com/kedacore/keda/v2";
+
+/// The adapter serves metrics on all addresses, and no flag says otherwise; servers of a bed listen
+/// on loopback. The file, what is in it, and what is built instead.
+const ADAPTER_ON_LOOPBACK: (&str, &str, &str) = (
+    "cmd/adapter/main.go",
+    "fmt.Sprintf(\":%v\", metricsAPIServerPort)",
+    "fmt.Sprintf(\"127.0.0.1:%v\", metricsAPIServerPort)",
+);
 
 /// The newest Go language version that go.mod asks for.
 pub(crate) const GO_VERSION: &str = "1.26";
@@ -159,6 +179,22 @@ pub enum ProgramError {
         status: std::process::ExitStatus,
         /// The end of what it said.
         output: String,
+    },
+    /// A module can't be downloaded.
+    #[error("`go mod download {module}` failed: {said}")]
+    Download {
+        /// The module.
+        module: &'static str,
+        /// What Go said.
+        said: String,
+    },
+    /// A module's source is other than what is known of it.
+    #[error("{} does not contain `{expected}`: adapt what the bed builds to this version", .path.display())]
+    Source {
+        /// The file.
+        path: PathBuf,
+        /// What should be in it.
+        expected: &'static str,
     },
 }
 
@@ -259,6 +295,54 @@ impl PrometheusPrograms {
     }
 }
 
+/// KEDA's programs, and what belongs to them. All exist.
+#[derive(Clone, Debug)]
+pub struct KedaPrograms {
+    /// Scales workloads, and answers the adapter.
+    pub operator: PathBuf,
+    /// The API of external metrics.
+    pub adapter: PathBuf,
+    /// Directory of the CRDs' manifests, a YAML file each.
+    pub crds: PathBuf,
+}
+
+impl KedaPrograms {
+    /// Finds the programs, and builds what is missing.
+    ///
+    /// # Errors
+    /// When Go is missing, the build fails, or KEDA's source is not as expected.
+    pub async fn provide(progress: &Progress) -> Result<Self, ProgramError> {
+        const OPERATOR: &str = "github.com/kedacore/keda/v2/cmd/operator";
+        let operator = KEDA.build("keda-operator", OPERATOR, "-s -w", progress).await?;
+        let source = KEDA.source(KEDA_SOURCE).await?;
+        changed(&KEDA.write()?.join("adapter"), &source, ADAPTER_ON_LOOPBACK)?;
+        let adapter = KEDA.build("keda-adapter", "./adapter", "-s -w", progress).await?;
+        // In Go's own cache of modules, which may be emptied.
+        let crds = source.join("config/crd/bases");
+        Ok(Self { operator, adapter, crds })
+    }
+}
+
+/// Writes a changed copy of a package's only file as a package of another module.
+fn changed(
+    package: &Path,
+    source: &Path,
+    (file, expected, instead): (&str, &'static str, &str),
+) -> Result<(), ProgramError> {
+    let original = source.join(file);
+    let failed = |path: &Path| {
+        let path = path.to_path_buf();
+        move |source| ProgramError::Write { path, source }
+    };
+    let text = std::fs::read_to_string(&original).map_err(failed(&original))?;
+    if !text.contains(expected) {
+        return Err(ProgramError::Source { path: original, expected });
+    }
+    std::fs::create_dir_all(package).map_err(failed(package))?;
+    std::fs::write(package.join("main.go"), text.replace(expected, instead))
+        .map_err(failed(package))
+}
+
 fn find(program: Program, dir: &Path, assets: Option<&Path>) -> Option<PathBuf> {
     [assets, Some(dir)]
         .into_iter()
@@ -274,6 +358,41 @@ impl Module {
             hash.update(text);
         }
         cache.join(self.name).join(&hex::encode(hash.finalize())[..16])
+    }
+
+    /// Writes its files, and answers where they are.
+    fn write(&self) -> Result<PathBuf, ProgramError> {
+        let module = self.directory(&cache::dir()?).join("module");
+        std::fs::create_dir_all(&module)
+            .map_err(|source| ProgramError::Write { path: module.clone(), source })?;
+        for (name, text) in self.files {
+            let path = module.join(name);
+            std::fs::write(&path, text).map_err(|source| ProgramError::Write { path, source })?;
+        }
+        Ok(module)
+    }
+
+    /// The directory of the source of a module that this one needs; downloaded if it is missing.
+    async fn source(&self, module: &'static str) -> Result<PathBuf, ProgramError> {
+        let output = Command::new("go")
+            .args(["mod", "download", "-json", module])
+            .current_dir(self.write()?)
+            .env("GOWORK", "off")
+            .stdin(Stdio::null())
+            .output()
+            .await
+            .map_err(|source| ProgramError::NoGo { program: module, source })?;
+        let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        match answer["Dir"].as_str() {
+            Some(dir) => Ok(PathBuf::from(dir)),
+            None => Err(ProgramError::Download {
+                module,
+                said: answer["Error"].as_str().map_or_else(
+                    || String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+                    str::to_owned,
+                ),
+            }),
+        }
     }
 
     /// Builds a package, unless it is there, and answers where.
@@ -297,15 +416,7 @@ impl Module {
             step.done();
             return Ok(target);
         }
-        let write = |path: PathBuf, text: &str| {
-            std::fs::write(&path, text).map_err(|source| ProgramError::Write { path, source })
-        };
-        let module = dir.join("module");
-        std::fs::create_dir_all(&module)
-            .map_err(|source| ProgramError::Write { path: module.clone(), source })?;
-        for (name, text) in self.files {
-            write(module.join(name), text)?;
-        }
+        let module = self.write()?;
         let unfinished = dir.join(format!("{program}.unfinished"));
         let mut child = Command::new("go")
             .args(["build", "-trimpath", "-tags", self.tags, "-ldflags", link_flags, "-o"])
