@@ -3,8 +3,8 @@
 //!
 //! The NodeClaim is deleted first. From the API server's answer on the state counts its pods as
 //! pending, and the provisioner is told that it need not wait for others: the drain, which begins
-//! at the same time, has two minutes. What holds a drain can't hold a spot instance, so the drain of
-//! one has a deadline, as if its NodeClaim had a termination grace period.
+//! at the same time, has two minutes. What holds a drain can't hold a spot instance, so the drain
+//! of one has a deadline, as if its NodeClaim had a termination grace period.
 
 use std::time::Duration;
 

@@ -38,11 +38,11 @@ enum Command {
     Demo,
     /// Start a playground, print the variables that a shell needs, and run until Ctrl-C
     Up(up::UpArgs),
-    /// Run Tenon beside other programs, one chapter after the other
+    /// Run Tenon beside other programs: KEDA
     ///
-    /// Their programs are built on first use, which takes minutes.
+    /// Each is built on first use, which takes minutes.
     Neighbours {
-        /// Only this one
+        /// Only this program
         #[arg(value_enum)]
         name: Option<Neighbour>,
     },

@@ -183,7 +183,7 @@ pub enum ProgramError {
     /// A module can't be downloaded.
     #[error("`go mod download {module}` failed: {said}")]
     Download {
-        /// The module.
+        /// Its path.
         module: &'static str,
         /// What Go said.
         said: String,
