@@ -17,6 +17,10 @@ pub enum Purpose {
     Install,
     /// `uninstall` and `sweep`.
     Uninstall,
+    /// `migrate cas`.
+    MigrateCas,
+    /// `migrate nth`.
+    MigrateNth,
 }
 
 /// What the caller's permissions are limited to.
@@ -69,9 +73,18 @@ impl CallerScope {
             .into()
     }
 
-    fn queue_arn(&self) -> String {
+    fn regional(&self, service: &str, resource: &str) -> String {
         let Scope { partition, region, account, .. } = &self.scope;
-        format!("arn:{partition}:sqs:{region}:{account}:{}", self.queue)
+        format!("arn:{partition}:{service}:{region}:{account}:{resource}")
+    }
+
+    /// For actions that have no resources.
+    fn in_region(&self, statement: Statement) -> Statement {
+        statement.when("StringEquals", "aws:RequestedRegion", [&self.scope.region])
+    }
+
+    fn queue_arn(&self) -> String {
+        self.regional("sqs", &self.queue)
     }
 
     fn rule_arns(&self) -> Vec<String> {
@@ -79,8 +92,7 @@ impl CallerScope {
     }
 
     fn ec2(&self, kind: &str) -> String {
-        let Scope { partition, region, account, .. } = &self.scope;
-        format!("arn:{partition}:ec2:{region}:{account}:{kind}/*")
+        self.regional("ec2", &format!("{kind}/*"))
     }
 
     fn iam(&self, resource: &str) -> String {
@@ -104,6 +116,8 @@ pub fn caller_document(purpose: Purpose, of: &CallerScope) -> Document {
         Purpose::Read => {}
         Purpose::Install => statements.extend(install(of)),
         Purpose::Uninstall => statements.extend(uninstall(of)),
+        Purpose::MigrateCas => statements.extend(migrate_cas(of)),
+        Purpose::MigrateNth => statements.extend(migrate_nth(of)),
     }
     Document::new(statements)
 }
@@ -139,9 +153,6 @@ fn names(statements: &[Statement]) -> BTreeSet<String> {
 }
 
 fn read(of: &CallerScope) -> Vec<Statement> {
-    let in_region = |statement: Statement| {
-        statement.when("StringEquals", "aws:RequestedRegion", [&of.scope.region])
-    };
     let cluster_and_children = std::iter::once(of.scope.cluster_arn()).chain(of.children());
     let eks = [
         "eks:DescribeCluster",
@@ -213,11 +224,11 @@ fn read(of: &CallerScope) -> Vec<Statement> {
             ["events:DescribeRule", "events:ListTargetsByRule", "events:ListTagsForResource"],
         )
         .on(of.rule_arns()),
-        in_region(Statement::allow("ReadNetwork", ec2)),
+        of.in_region(Statement::allow("ReadNetwork", ec2)),
         Statement::allow("ReadImageParameters", ["ssm:GetParameter"])
             .on([format!("arn:{partition}:ssm:{region}::parameter/aws/service/*")]),
-        in_region(Statement::allow("ListClusters", ["eks:ListClusters"])),
-        in_region(Statement::allow("ReadQuotas", ["servicequotas:GetServiceQuota"])),
+        of.in_region(Statement::allow("ListClusters", ["eks:ListClusters"])),
+        of.in_region(Statement::allow("ReadQuotas", ["servicequotas:GetServiceQuota"])),
         Statement::allow("ReadVolumeKeys", ["kms:DescribeKey"])
             .on([format!("arn:{partition}:kms:{region}:{owner}:key/*")]),
     ];
@@ -396,6 +407,72 @@ fn uninstall(of: &CallerScope) -> Vec<Statement> {
                 of.ec2("spot-instances-request"),
             ]),
         ),
+    ]
+}
+
+/// Whose Auto Scaling groups Cluster Autoscaler scales, and what they are called, is only known
+/// when it is read.
+fn migrate_cas(of: &CallerScope) -> Vec<Statement> {
+    let groups = of.regional("autoscaling", "autoScalingGroup:*:autoScalingGroupName/*");
+    vec![
+        of.in_region(Statement::allow(
+            "ReadGroups",
+            [
+                "autoscaling:DescribeAutoScalingGroups",
+                "ec2:DescribeInstanceTypes",
+                "ec2:DescribeLaunchTemplateVersions",
+            ],
+        )),
+        Statement::allow(
+            "EmptyGroups",
+            [
+                "autoscaling:ResumeProcesses",
+                "autoscaling:SuspendProcesses",
+                "autoscaling:TerminateInstanceInAutoScalingGroup",
+                "autoscaling:UpdateAutoScalingGroup",
+            ],
+        )
+        .on([groups]),
+        Statement::allow("EmptyNodeGroups", ["eks:UpdateNodegroupConfig"])
+            .on([of.child("nodegroup")]),
+    ]
+}
+
+/// What the queue of Node Termination Handler is called, and what feeds it, is only known when it
+/// is read.
+fn migrate_nth(of: &CallerScope) -> Vec<Statement> {
+    let groups = of.regional("autoscaling", "autoScalingGroup:*:autoScalingGroupName/*");
+    vec![
+        of.in_region(Statement::allow(
+            "ReadHooks",
+            ["autoscaling:DescribeAutoScalingGroups", "autoscaling:DescribeLifecycleHooks"],
+        )),
+        Statement::allow("RemoveHooks", ["autoscaling:DeleteLifecycleHook"]).on([groups]),
+        Statement::allow(
+            "RemoveOtherRules",
+            [
+                "events:DeleteRule",
+                "events:DescribeRule",
+                "events:ListRuleNamesByTarget",
+                "events:ListTagsForResource",
+                "events:ListTargetsByRule",
+                "events:RemoveTargets",
+            ],
+        )
+        .on([of.regional("events", "rule/*")]),
+        Statement::allow(
+            "MoveMessages",
+            [
+                "sqs:DeleteMessage",
+                "sqs:DeleteQueue",
+                "sqs:GetQueueAttributes",
+                "sqs:GetQueueUrl",
+                "sqs:ListQueueTags",
+                "sqs:ReceiveMessage",
+            ],
+        )
+        .on([of.regional("sqs", "*")]),
+        Statement::allow("ReceiveMessages", ["sqs:SendMessage"]).on([of.queue_arn()]),
     ]
 }
 

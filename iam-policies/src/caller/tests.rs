@@ -43,7 +43,8 @@ fn reading_changes_nothing() {
 fn every_purpose_includes_reading() {
     let of = of(Partition::AwsCn);
     let read = caller_document(Purpose::Read, &of);
-    for purpose in [Purpose::Install, Purpose::Uninstall] {
+    for purpose in [Purpose::Install, Purpose::Uninstall, Purpose::MigrateCas, Purpose::MigrateNth]
+    {
         assert_eq!(gaps([&caller_document(purpose, &of)], &read), []);
     }
 }
@@ -74,6 +75,21 @@ fn nothing_that_writes_reaches_beyond_this_installation() {
 }
 
 #[test]
+fn a_move_stays_in_the_region_and_the_account() {
+    let of = of(Partition::Aws);
+    for statement in migrate_cas(&of).into_iter().chain(migrate_nth(&of)) {
+        let Some(crate::document::Resources::Only(arns)) = &statement.resources else { panic!() };
+        if arns == &["*"] {
+            let regions = &statement.conditions["StringEquals"]["aws:RequestedRegion"];
+            assert_eq!(*regions, ["eu-central-1"], "{statement:?}");
+        } else {
+            let of_account = |arn: &String| arn.contains(":eu-central-1:123456789012:");
+            assert!(arns.iter().all(of_account), "{statement:?}");
+        }
+    }
+}
+
+#[test]
 fn with_a_boundary_no_role_can_be_made_without_it() {
     let of = CallerScope { boundary: Some("arn:aws:iam::1:policy/b".into()), ..of(Partition::Aws) };
     let document = caller_document(Purpose::Install, &of);
@@ -87,7 +103,13 @@ fn with_a_boundary_no_role_can_be_made_without_it() {
 
 #[test]
 fn the_callers_policy_can_be_stored() {
-    for purpose in [Purpose::Read, Purpose::Install, Purpose::Uninstall] {
+    for purpose in [
+        Purpose::Read,
+        Purpose::Install,
+        Purpose::Uninstall,
+        Purpose::MigrateCas,
+        Purpose::MigrateNth,
+    ] {
         let document = caller_document(purpose, &of(Partition::Aws));
         let sids = document.statements.iter().map(|one| one.sid.clone()).collect::<BTreeSet<_>>();
         assert_eq!(sids.len(), document.statements.len());

@@ -112,6 +112,10 @@ pub enum For {
     Install,
     /// `uninstall`.
     Uninstall,
+    /// `migrate cas`.
+    MigrateCas,
+    /// `migrate nth`.
+    MigrateNth,
 }
 
 /// `tenon iam verify`

@@ -30,6 +30,8 @@ pub(super) async fn run(
         For::Read => (of(global, args, Purpose::Read).await?, Vec::new()),
         For::Install => (of(global, args, Purpose::Install).await?, Vec::new()),
         For::Uninstall => (of(global, args, Purpose::Uninstall).await?, Vec::new()),
+        For::MigrateCas => (of(global, args, Purpose::MigrateCas).await?, Vec::new()),
+        For::MigrateNth => (of(global, args, Purpose::MigrateNth).await?, Vec::new()),
     };
     let pieces = split(NAME, &document, MANAGED_LIMIT)
         .map_err(|error| ExpectedError::Preflight { reasons: vec![error.to_string()] })?;

@@ -2,9 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
 use tenon_aws_double::calls::Call;
+use tenon_aws_double::identity::Grants;
+use tenon_aws_double::policy::NamedDocument;
 use tenon_bed::bed::{Bed, Finished};
 use tenon_bed::wait::must;
+use tenon_iam_policies::Document;
 
 use super::command::tenon;
 
@@ -18,8 +22,36 @@ pub(super) async fn called(bed: &Bed, args: &[&str]) -> (Finished, Calls) {
     let log = must(bed.aws()).gateway().control().calls();
     log.clear();
     let finished = tenon(bed, args, None).await;
+    (finished, of_installer(bed))
+}
+
+fn of_installer(bed: &Bed) -> Calls {
+    let all = must(bed.aws()).gateway().control().calls().all();
     let of_installer = |call: &Call| call.caller.ends_with(":user/administrator");
-    (finished, Calls(log.all().into_iter().filter(of_installer).collect()))
+    Calls(all.into_iter().filter(of_installer).collect())
+}
+
+/// What whoever runs `tenon` was denied so far.
+pub(super) fn denied(bed: &Bed) -> Vec<String> {
+    of_installer(bed).denied()
+}
+
+/// Gives whoever runs `tenon` the rights that `tenon iam caller` prints for a purpose, and no
+/// others. `settings` say what is installed.
+pub(super) async fn grant(bed: &Bed, purpose: &str, settings: &[&str]) {
+    let guard = must(bed.aws()).guard();
+    let key = &guard.administrator().access_key;
+    assert!(guard.identities.set_grants(key, Grants::Everything));
+    let args = [&["iam", "caller", "--for", purpose, "-o", "json"][..], settings].concat();
+    let printed = tenon(bed, &args, None).await;
+    assert_eq!(printed.code, 0, "{}", printed.stderr);
+    let printed: Value = serde_json::from_str(&printed.stdout).expect("one document");
+    let policies = printed["policies"].as_array().expect("a list").iter().map(|policy| {
+        let document: Document =
+            serde_json::from_value(policy["document"].clone()).expect("a policy document");
+        NamedDocument { name: policy["name"].as_str().expect("a name").to_owned(), document }
+    });
+    assert!(guard.identities.set_grants(key, Grants::Documents(policies.collect())));
 }
 
 /// What a command may call.

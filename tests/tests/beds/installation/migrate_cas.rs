@@ -20,6 +20,7 @@ use tenon_bed::installation::Installation;
 use tenon_bed::user::{LIMIT, User};
 use tenon_bed::wait::{eventually, must};
 
+use super::calls::{denied, grant};
 use super::command::{check, tenon};
 
 const PROFILE: &str = "workers";
@@ -312,6 +313,8 @@ async fn cluster_autoscaler_s_groups_become_node_pools_and_back() {
     assert!(nothing.stdout.contains("there is no Cluster Autoscaler"), "{}", nothing.stdout);
 
     start(&bed, user, &SMALL).await;
+    // From now on with the permissions that `tenon iam caller` prints.
+    grant(&bed, "migrate-cas", &target).await;
     assert_eq!(check(&bed, "EX-03").await["outcome"], "fail");
 
     // Refused, while a pod would have no place.
@@ -389,6 +392,8 @@ async fn cluster_autoscaler_s_groups_become_node_pools_and_back() {
     assert!(again.stdout.contains("Nothing to do"), "{}{}", again.stdout, again.stderr);
     let diff = tenon(&bed, &[&["diff"][..], &target].concat(), None).await;
     assert_eq!(diff.code, 0, "the installation is as it was: {}", diff.stdout);
+
+    assert_eq!(denied(&bed), [""; 0]);
 
     let deployments: Api<Deployment> = Api::namespaced(bed.client(), "kube-system");
     must(deployments.delete("cluster-autoscaler", &DeleteParams::default()).await);

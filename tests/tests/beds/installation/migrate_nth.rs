@@ -12,6 +12,7 @@ use tenon_bed::installation::Installation;
 use tenon_bed::user::{LIMIT, User, instance_of, one_of};
 use tenon_bed::wait::{eventually, must};
 
+use super::calls::{denied, grant};
 use super::command::{check, tenon};
 
 const APP: &str = "worker";
@@ -211,6 +212,8 @@ async fn node_termination_handler_ends_without_a_gap_and_leaves_nothing_of_its_o
     aws_side(&bed).await;
     kubernetes_side(&bed).await;
     runs(&bed).await;
+    // From now on with the permissions that `tenon iam caller` prints.
+    grant(&bed, "migrate-nth", &target).await;
     assert_eq!(check(&bed, "EX-04").await["outcome"], "fail");
 
     // Refused while an event would be lost.
@@ -284,6 +287,8 @@ async fn node_termination_handler_ends_without_a_gap_and_leaves_nothing_of_its_o
     let refused = tenon(&bed, &with(&["--undo", "--yes"]), None).await;
     assert_eq!(refused.code, 6, "{}{}", refused.stdout, refused.stderr);
     assert!(refused.stderr.contains("is gone"), "{}", refused.stderr);
+
+    assert_eq!(denied(&bed), [""; 0]);
 
     let deployments: Api<Deployment> = Api::namespaced(bed.client(), "kube-system");
     must(deployments.delete("nth", &DeleteParams::default()).await);

@@ -13,15 +13,13 @@ use serde_json::{Value, json};
 use tenon_aws_double::calls::Call;
 use tenon_aws_double::eks::AuthenticationMode;
 use tenon_aws_double::events::Event;
-use tenon_aws_double::identity::Grants;
 use tenon_aws_double::instance::State;
 use tenon_aws_double::instances::StateChange;
-use tenon_aws_double::policy::NamedDocument;
 use tenon_bed::bed::{Bed, BedConfig};
 use tenon_bed::wait::must;
-use tenon_iam_policies::{Document, Partition};
+use tenon_iam_policies::Partition;
 
-use super::calls::called;
+use super::calls::{called, grant};
 use super::command::tenon;
 use super::install::{difference, inventory, settings, write};
 use crate::terminal::interrupted;
@@ -56,7 +54,7 @@ impl Setup {
         let before = inventory(bed).await;
         let file = self.file();
 
-        self.grant("install", &file).await;
+        grant(&self.bed, "install", &["-f", &file]).await;
         let install = ["install", "-f", &file, "--yes", "--timeout", "3m"];
         let (installed, calls) =
             called(bed, &[&install[..], &["--canary", "-o", "json"]].concat()).await;
@@ -77,7 +75,7 @@ impl Setup {
         let diff = tenon(bed, &["diff"], None).await;
         assert_eq!(diff.code, 0, "{}{}", diff.stdout, diff.stderr);
 
-        self.grant("uninstall", &file).await;
+        grant(bed, "uninstall", &["-f", &file]).await;
         let (removed, calls) = called(bed, &["uninstall", "--yes"]).await;
         assert_eq!(removed.code, 0, "{}\n{:?}", removed.stderr, calls.denied());
         assert_eq!(calls.denied(), [""; 0]);
@@ -100,23 +98,6 @@ impl Setup {
         }
         let path = write(&self.bed, "tenon.yaml", &format!("{asked:#}\n"));
         path.to_string_lossy().into_owned()
-    }
-
-    /// Gives whoever installs the rights that `tenon iam caller` prints, and no others.
-    async fn grant(&self, purpose: &str, file: &str) {
-        let guard = must(self.bed.aws()).guard();
-        let key = &guard.administrator().access_key;
-        assert!(guard.identities.set_grants(key, Grants::Everything));
-        let args = ["iam", "caller", "--for", purpose, "-f", file, "-o", "json"];
-        let printed = tenon(&self.bed, &args, None).await;
-        assert_eq!(printed.code, 0, "{}", printed.stderr);
-        let printed: Value = serde_json::from_str(&printed.stdout).expect("one document");
-        let policies = printed["policies"].as_array().expect("a list").iter().map(|policy| {
-            let document: Document =
-                serde_json::from_value(policy["document"].clone()).expect("a policy document");
-            NamedDocument { name: policy["name"].as_str().expect("a name").to_owned(), document }
-        });
-        assert!(guard.identities.set_grants(key, Grants::Documents(policies.collect())));
     }
 
     /// The operator calls as its role, in the way that was asked for, and may make every call that

@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::{Check, Resolver};
 use crate::gateway::kms::via_sqs;
 use crate::gateway::response::AwsError;
+use crate::gateway::scaling_groups::Group;
 use crate::gateway::sqs::key_actions;
 
 pub(super) async fn checks(resolver: &Resolver<'_>) -> Result<Vec<Check>, AwsError> {
@@ -12,6 +13,7 @@ pub(super) async fn checks(resolver: &Resolver<'_>) -> Result<Vec<Check>, AwsErr
     let mut checks = match request.service.as_str() {
         "sqs" => sqs(resolver).await,
         "events" => vec![events(resolver).await],
+        "autoscaling" => vec![auto_scaling(resolver)],
         "ssm" => ssm(resolver),
         "s3" => vec![s3(resolver)],
         // Keys are named by their ARNs here, as the installer does.
@@ -75,7 +77,9 @@ async fn queue(resolver: &Resolver<'_>) -> Check {
     let Some(name) = name else {
         return resolver.own(resolver.arn("sqs", "*"));
     };
-    let check = resolver.own(resolver.arn("sqs", name));
+    // A batch is authorized as what it is a batch of.
+    let action = format!("sqs:{}", request.action.trim_end_matches("Batch"));
+    let check = resolver.check(&action, resolver.arn("sqs", name));
     // Messages come by the second: their calls are not worth a question for tags, which no policy
     // of ours asks for.
     let hot = [
@@ -123,7 +127,9 @@ async fn events(resolver: &Resolver<'_>) -> Check {
     };
     let arn = match (request.action.as_str(), body("ResourceARN")) {
         (_, Some(arn)) => arn.to_owned(),
-        ("ListRules", _) => resolver.arn("events", &format!("rule/{bus}*")),
+        ("ListRules" | "ListRuleNamesByTarget", _) => {
+            resolver.arn("events", &format!("rule/{bus}*"))
+        }
         ("PutEvents", _) => resolver.arn("events", "event-bus/default"),
         _ => match name {
             Some(name) => resolver.arn("events", &format!("rule/{bus}{name}")),
@@ -152,6 +158,27 @@ async fn events(resolver: &Resolver<'_>) -> Check {
         resolver.aws_state.moto().json("events", "AWSEvents.ListTagsForResource", &body).await;
     let tags = tags.ok().and_then(|answer| answer["Tags"].as_array().cloned()).unwrap_or_default();
     check.tagged(tags.iter().filter_map(|tag| Some((tag["Key"].as_str()?, tag["Value"].as_str()?))))
+}
+
+/// A group, by its name or by that of an instance; what only describes has no resource.
+fn auto_scaling(resolver: &Resolver<'_>) -> Check {
+    let request = resolver.request;
+    if request.action.starts_with("Describe") {
+        return resolver.own("*");
+    }
+    let groups = resolver.aws_state.auto_scaling.lock();
+    let by_instance = || {
+        let instance = request.params.get("InstanceId")?;
+        let of = |group: &Group| group.instances.iter().any(|it| it == instance);
+        groups.iter().find(|(_, group)| of(group)).map(|(name, _)| name.as_str())
+    };
+    let name = request.params.get("AutoScalingGroupName").or_else(by_instance);
+    let group = name.and_then(|name| groups.get(name));
+    // The middle is an id that nobody names in a policy.
+    let arn = format!("autoScalingGroup:*:autoScalingGroupName/{}", name.unwrap_or("*"));
+    let check = resolver.own(resolver.arn("autoscaling", &arn));
+    let tags = group.into_iter().flat_map(|group| &group.tags);
+    check.tagged(tags.map(|(key, value)| (key.as_str(), value.as_str())))
 }
 
 fn ssm(resolver: &Resolver<'_>) -> Vec<Check> {
