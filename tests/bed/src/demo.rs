@@ -150,6 +150,24 @@ pub struct Report {
     pub logs: Option<PathBuf>,
 }
 
+impl Report {
+    /// Prints what happened, for tests.
+    ///
+    /// # Panics
+    /// When an expectation failed; with the place of the logs.
+    pub fn must_be_ok(&self) {
+        for chapter in &self.chapters {
+            anstream::println!("{} ({:.1} s)", chapter.title, chapter.seconds);
+            for note in &chapter.notes {
+                anstream::println!("  {note}");
+            }
+        }
+        let last = self.chapters.last().expect("at least the first chapter");
+        let failure = last.failure.as_deref().unwrap_or_default();
+        assert!(self.ok, "chapter {}: {failure}; the logs are in {:?}", last.title, self.logs);
+    }
+}
+
 /// Prints a story while it is told.
 struct Narrator {
     output: Output,

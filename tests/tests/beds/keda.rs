@@ -18,15 +18,7 @@ const GUIDE: &str = include_str!("../../../docs/src/guides/keda.md");
 #[ignore = "builds KEDA, which takes eight minutes"]
 async fn messages_bring_workers_and_nodes_and_both_go_when_the_work_is_done() {
     let report = must(prove_neighbour(Neighbour::Keda).await);
-    for chapter in &report.chapters {
-        println!("{} ({:.1} s)", chapter.title, chapter.seconds);
-        for note in &chapter.notes {
-            println!("  {note}");
-        }
-    }
-    let last = report.chapters.last().expect("at least the first chapter");
-    let failure = last.failure.as_deref().unwrap_or_default();
-    assert!(report.ok, "chapter {}: {failure}; the logs are in {:?}", last.title, report.logs);
+    report.must_be_ok();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,15 +10,7 @@ use tenon_bed::wait::must;
 #[tokio::test(flavor = "multi_thread")]
 async fn the_story_comes_to_its_end_and_leaves_nothing() {
     let report = must(prove(Delays::of_aws()).await);
-    for chapter in &report.chapters {
-        println!("{} ({:.1} s)", chapter.title, chapter.seconds);
-        for note in &chapter.notes {
-            println!("  {note}");
-        }
-    }
-    let last = report.chapters.last().expect("at least the first chapter");
-    let failure = last.failure.as_deref().unwrap_or_default();
-    assert!(report.ok, "chapter {}: {failure}; the logs are in {:?}", last.title, report.logs);
+    report.must_be_ok();
     for statement in &report.statements {
         println!("{} of {}: {:?}", statement.sid, statement.policy, statement.calls);
     }
