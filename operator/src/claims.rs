@@ -30,30 +30,3 @@ pub(crate) fn termination_mode(claim: &NodeClaim) -> &'static str {
         Some(_) => "eventual",
     }
 }
-
-/// What to write for the end of a drain that has to be over `by`, `None` when what is `set` is no
-/// later. What can't be read counts as not set.
-pub(crate) fn tightened(set: Option<&str>, by: Timestamp) -> Option<String> {
-    let text = tenon_crds::Timestamp(by).to_string();
-    // Both as they are written, in whole seconds.
-    let by: Timestamp = text.parse().unwrap_or(by);
-    let earlier = set.and_then(|set| set.parse::<Timestamp>().ok()).is_some_and(|set| set <= by);
-    (!earlier).then_some(text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_drain_is_only_ever_shortened() {
-        let by: Timestamp = "2026-11-20T12:05:00.7Z".parse().unwrap();
-        let expected = Some("2026-11-20T12:05:00Z".to_owned());
-        for later in [None, Some("2026-11-20T12:06:00Z"), Some("soon")] {
-            assert_eq!(tightened(later, by), expected, "{later:?}");
-        }
-        for earlier in ["2026-11-20T12:05:00Z", "2026-11-20T12:04:00Z"] {
-            assert_eq!(tightened(Some(earlier), by), None, "{earlier}");
-        }
-    }
-}

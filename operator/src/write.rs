@@ -11,6 +11,7 @@ mod narrow;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
+use jiff::Timestamp;
 use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::api::core::v1::Pod as KubePod;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
@@ -18,7 +19,7 @@ use kube::core::{ObjectMeta, PartialObjectMeta};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tenon_crds::{CapacityBuffer, CapacityBufferStatus, NodeClaim, NodeOverlay, NodePool};
+use tenon_crds::{CapacityBuffer, CapacityBufferStatus, NodeClaim, NodeOverlay, NodePool, labels};
 use tenon_state::guarded::Guarded;
 
 use self::Precondition::{SameUid, Unchanged};
@@ -26,7 +27,7 @@ pub(crate) use self::error::WriteError;
 use self::error::error;
 use crate::state::State;
 use crate::state::change::{Change, ObjectKey, version};
-use crate::state::cluster::name;
+use crate::state::cluster::{annotation, name};
 use crate::state::pod::{DELETION_COST, DELETION_COST_MANAGER, NOMINATION_MANAGER};
 use crate::watch::Watched;
 use crate::watch::wire::Node;
@@ -117,6 +118,25 @@ impl Writer {
         precondition: Precondition,
     ) -> Result<NodeClaim, WriteError> {
         self.patch(self.all(), "patching", claim, body, precondition, Endpoint::Object).await
+    }
+
+    /// Sets the time by which everything has to be gone from a NodeClaim's machine, unless an
+    /// earlier one is set; false when the NodeClaim is gone.
+    pub(crate) async fn bound_drain(
+        &self,
+        claim: &NodeClaim,
+        by: Timestamp,
+        precondition: Precondition,
+    ) -> Result<bool, WriteError> {
+        let set = annotation(claim, labels::TERMINATION_TIMESTAMP);
+        let Some(text) = tightened(set, by) else { return Ok(true) };
+        let body =
+            json!({ "metadata": { "annotations": { labels::TERMINATION_TIMESTAMP: text } } });
+        match self.patch_claim(claim, body, precondition).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Merges annotations into a NodeClaim of which only its metadata is at hand, because the rest
@@ -499,8 +519,18 @@ fn only_uid(uid: Option<String>) -> DeleteParams {
 }
 
 fn without_ours(metadata: &ObjectMeta) -> Vec<&String> {
-    let ours = tenon_crds::labels::TERMINATION_FINALIZER;
+    let ours = labels::TERMINATION_FINALIZER;
     metadata.finalizers.iter().flatten().filter(|finalizer| *finalizer != ours).collect()
+}
+
+/// What to write for the end of a drain that has to be over `by`, `None` when what is `set` is no
+/// later. What can't be read counts as not set.
+fn tightened(set: Option<&str>, by: Timestamp) -> Option<String> {
+    let text = tenon_crds::Timestamp(by).to_string();
+    // Both as they are written, in whole seconds.
+    let by: Timestamp = text.parse().unwrap_or(by);
+    let earlier = set.and_then(|set| set.parse::<Timestamp>().ok()).is_some_and(|set| set <= by);
+    (!earlier).then_some(text)
 }
 
 #[cfg(test)]

@@ -2,14 +2,13 @@
 //! what is counted.
 
 use jiff::{SignedDuration, Timestamp};
-use serde_json::json;
-use tenon_crds::{NodeClaim, labels};
+use tenon_crds::NodeClaim;
 
-use crate::claims::{capacity_type_of, pool_of, termination_mode, tightened};
+use crate::claims::{capacity_type_of, pool_of, termination_mode};
 use crate::cloud_provider::CloudProvider;
 use crate::decisions::Cause;
 use crate::operator::Operator;
-use crate::state::cluster::{annotation, name};
+use crate::state::cluster::name;
 use crate::write::{Precondition, WriteError};
 
 /// Deletes a NodeClaim for a reason that no user asked for, counts it, and keeps why.
@@ -42,22 +41,15 @@ pub(crate) fn pods_to_move<P: CloudProvider>(operator: &Operator<P>, claim: &Nod
     u64::try_from(n_pods).unwrap_or(u64::MAX)
 }
 
-/// Sets the time by which everything has to be gone from the machine, unless an earlier one is set;
-/// false when the NodeClaim is gone.
+/// Lets everything on the machine be gone after this time, unless it has to be gone earlier; false
+/// when the NodeClaim is gone.
 pub(crate) async fn bound_drain<P: CloudProvider>(
     operator: &Operator<P>,
     claim: &NodeClaim,
     bound: SignedDuration,
 ) -> Result<bool, WriteError> {
-    let set = annotation(claim, labels::TERMINATION_TIMESTAMP);
     let by = operator.now().checked_add(bound).unwrap_or(Timestamp::MAX);
-    let Some(text) = tightened(set, by) else { return Ok(true) };
-    let body = json!({"metadata": {"annotations": {labels::TERMINATION_TIMESTAMP: text}}});
-    match operator.write.patch_claim(claim, body, Precondition::Unchanged).await {
-        Ok(_) => Ok(true),
-        Err(error) if error.is_not_found() => Ok(false),
-        Err(error) => Err(error),
-    }
+    operator.write.bound_drain(claim, by, Precondition::Unchanged).await
 }
 
 /// Counts a NodeClaim that goes because of this condition of its node; `mode` is how its machine

@@ -20,13 +20,13 @@ use self::message::{Kind, Message};
 use super::AwsProvider;
 use super::error::{Error, Result};
 use super::provider_id::instance_id;
-use crate::claims::{termination_mode, tightened};
+use crate::claims::termination_mode;
 use crate::context::Context;
 use crate::decisions::Cause;
 use crate::events::{Event, EventType, Reason};
 use crate::liveness;
 use crate::logging::log_failure;
-use crate::state::cluster::{annotation, label};
+use crate::state::cluster::label;
 use crate::text::chain;
 use crate::write::{Precondition, WriteError, Writer};
 
@@ -234,7 +234,7 @@ async fn act_on_claim(
     }
     let deadline = deadline(kind, time, claim, context.clock.now());
     if let Some(by) = deadline
-        && !end_by(write, claim, by).await?
+        && !write.bound_drain(claim, by, Precondition::SameUid).await?
     {
         return Ok(());
     }
@@ -283,25 +283,6 @@ fn deadline(
     let period = claim.spec.termination_grace_period.as_ref().filter(|_| !is_deleting);
     let by = period.and_then(|period| now.checked_add(period.as_signed()).ok());
     Some(by.map_or(taken, |by| by.min(taken)))
-}
-
-/// Lets the drain of a claim's machine end at this time, unless it ends earlier; answers whether
-/// the claim is still there.
-async fn end_by(
-    write: &Writer,
-    claim: &NodeClaim,
-    by: Timestamp,
-) -> std::result::Result<bool, WriteError> {
-    let set = annotation(claim, labels::TERMINATION_TIMESTAMP);
-    let Some(text) = tightened(set, by) else { return Ok(true) };
-    let body = serde_json::json!({
-        "metadata": { "annotations": { labels::TERMINATION_TIMESTAMP: text } },
-    });
-    match write.patch_claim(claim, body, Precondition::SameUid).await {
-        Ok(_) => Ok(true),
-        Err(error) if error.is_not_found() => Ok(false),
-        Err(error) => Err(error),
-    }
 }
 
 /// What is said when a message of a kind arrives.

@@ -169,3 +169,15 @@ async fn a_nodeclass_is_written_only_as_it_was_read() {
     assert_eq!(written.status.unwrap().instance_profile.as_deref(), Some("demo"));
     assert!(bench.write.patch_class_status(&held, status).await.unwrap_err().is_conflict());
 }
+
+#[test]
+fn a_drain_is_only_ever_shortened() {
+    let by: Timestamp = "2026-11-20T12:05:00.7Z".parse().unwrap();
+    let expected = Some("2026-11-20T12:05:00Z".to_owned());
+    for later in [None, Some("2026-11-20T12:06:00Z"), Some("soon")] {
+        assert_eq!(tightened(later, by), expected, "{later:?}");
+    }
+    for earlier in ["2026-11-20T12:05:00Z", "2026-11-20T12:04:00Z"] {
+        assert_eq!(tightened(Some(earlier), by), None, "{earlier}");
+    }
+}

@@ -5,6 +5,7 @@ use tenon_planner::snapshot::NodeClassRef;
 use super::*;
 use crate::aws::tests::mk_provider;
 use crate::state::change::ObjectKey;
+use crate::state::cluster::annotation;
 use crate::testing::bench::{Bench, node, nodeclaim};
 use crate::watch::wire::{Node, Pod};
 
