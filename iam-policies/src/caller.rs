@@ -78,6 +78,11 @@ impl CallerScope {
         format!("arn:{partition}:{service}:{region}:{account}:{resource}")
     }
 
+    /// All Auto Scaling groups: their ids are random, and their names not ours.
+    fn groups(&self) -> String {
+        self.regional("autoscaling", "autoScalingGroup:*:autoScalingGroupName/*")
+    }
+
     /// For actions that have no resources.
     fn in_region(&self, statement: Statement) -> Statement {
         statement.when("StringEquals", "aws:RequestedRegion", [&self.scope.region])
@@ -413,7 +418,6 @@ fn uninstall(of: &CallerScope) -> Vec<Statement> {
 /// Whose Auto Scaling groups Cluster Autoscaler scales, and what they are called, is only known
 /// when it is read.
 fn migrate_cas(of: &CallerScope) -> Vec<Statement> {
-    let groups = of.regional("autoscaling", "autoScalingGroup:*:autoScalingGroupName/*");
     vec![
         of.in_region(Statement::allow(
             "ReadGroups",
@@ -432,7 +436,7 @@ fn migrate_cas(of: &CallerScope) -> Vec<Statement> {
                 "autoscaling:UpdateAutoScalingGroup",
             ],
         )
-        .on([groups]),
+        .on([of.groups()]),
         Statement::allow("EmptyNodeGroups", ["eks:UpdateNodegroupConfig"])
             .on([of.child("nodegroup")]),
     ]
@@ -441,13 +445,12 @@ fn migrate_cas(of: &CallerScope) -> Vec<Statement> {
 /// What the queue of Node Termination Handler is called, and what feeds it, is only known when it
 /// is read.
 fn migrate_nth(of: &CallerScope) -> Vec<Statement> {
-    let groups = of.regional("autoscaling", "autoScalingGroup:*:autoScalingGroupName/*");
     vec![
         of.in_region(Statement::allow(
             "ReadHooks",
             ["autoscaling:DescribeAutoScalingGroups", "autoscaling:DescribeLifecycleHooks"],
         )),
-        Statement::allow("RemoveHooks", ["autoscaling:DeleteLifecycleHook"]).on([groups]),
+        Statement::allow("RemoveHooks", ["autoscaling:DeleteLifecycleHook"]).on([of.groups()]),
         Statement::allow(
             "RemoveOtherRules",
             [
