@@ -67,6 +67,8 @@ const WORK: Duration = Duration::from_secs(10);
 const VISIBILITY_SECONDS: u64 = 20;
 /// How long before it takes a spot instance AWS says so.
 const NOTICE: Duration = Duration::from_mins(2);
+/// KEDA has polled twice in that time.
+const POLLS: Duration = Duration::from_secs(10);
 const MINUTE: Duration = Duration::from_mins(1);
 
 /// KEDA, and what it scales.
@@ -297,14 +299,19 @@ async fn messages(scene: &mut Scene<'_>) -> Result<(), StoryError> {
     Ok(())
 }
 
-/// The workers that are ready, by the name of their node.
-async fn by_node(user: &User) -> Result<BTreeMap<String, Vec<String>>, kube::Error> {
-    let mut nodes: BTreeMap<String, Vec<String>> = BTreeMap::new();
+/// How many workers are ready, by the name of their node.
+async fn by_node(user: &User) -> Result<BTreeMap<String, usize>, kube::Error> {
+    let mut nodes: BTreeMap<String, usize> = BTreeMap::new();
     for pod in user.pods(APP).await?.iter().filter(|pod| objects::is_ready(pod)) {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
-        nodes.entry(node).or_default().push(pod.name_any());
+        *nodes.entry(node).or_default() += 1;
     }
     Ok(nodes)
+}
+
+/// The name of a NodeClaim's node; empty until there is one.
+fn node_of(claim: &DynamicObject) -> String {
+    claim.data["status"]["nodeName"].as_str().unwrap_or_default().to_owned()
 }
 
 async fn interrupt(scene: &mut Scene<'_>) -> Result<(), StoryError> {
@@ -313,17 +320,13 @@ async fn interrupt(scene: &mut Scene<'_>) -> Result<(), StoryError> {
     let workers = by_node(&user).await.map_err(bed("list the workers"))?;
     scene.note(format!(
         "{} on {}",
-        count(workers.values().map(Vec::len).sum(), "worker"),
+        count(workers.values().sum(), "worker"),
         count(workers.len(), "node")
     ));
-    let node = |claim: &DynamicObject| {
-        let name = claim.data["status"]["nodeName"].as_str();
-        name.unwrap_or_default().to_owned()
-    };
-    let claim = claims.iter().find(|claim| workers.contains_key(&node(claim)));
+    let claim = claims.iter().find(|claim| workers.contains_key(&node_of(claim)));
     let claim = claim.ok_or_else(|| StoryError::Unexpected("no node has a worker".to_owned()))?;
-    let (name, node) = (claim.name_any(), node(claim));
-    let there = workers[&node].len();
+    let (name, node) = (claim.name_any(), node_of(claim));
+    let there = workers[&node];
     let started = Instant::now();
     let instance = instance_of(claim);
     let known: BTreeSet<String> = claims.iter().map(ResourceExt::name_any).collect();
@@ -341,7 +344,7 @@ async fn interrupt(scene: &mut Scene<'_>) -> Result<(), StoryError> {
     eventually("all workers run on other nodes", NOTICE, async || {
         let workers = by_node(&user).await?;
         let elsewhere: usize =
-            workers.iter().filter(|(name, _)| **name != node).map(|(_, pods)| pods.len()).sum();
+            workers.iter().filter(|(name, _)| **name != node).map(|(_, workers)| workers).sum();
         if elsewhere == WORKERS {
             Ok(true)
         } else {
@@ -364,12 +367,13 @@ async fn rest(scene: &mut Scene<'_>) -> Result<(), StoryError> {
     let seconds = || started.elapsed().as_secs_f64();
     let disrupted = Mutex::new(None);
     eventually("all messages are done", 3 * MINUTE, async || {
-        let claims = user.claims(POOL).await?;
         let (waiting, received) = queue.length().await?;
-        let going = claims.iter().find(|claim| claim.metadata.deletion_timestamp.is_some());
-        if waiting + received > 0
-            && let Some(claim) = going
-        {
+        let (claims, workers) = (user.claims(POOL).await?, by_node(&user).await?);
+        // A node that has lost its last worker may go.
+        let going = claims.iter().find(|claim| {
+            claim.metadata.deletion_timestamp.is_some() && workers.contains_key(&node_of(claim))
+        });
+        if let Some(claim) = going {
             disrupted.lock().get_or_insert(claim.name_any());
         }
         if done.lock().len() == MESSAGES && waiting + received == 0 {
@@ -411,5 +415,13 @@ async fn mistake(scene: &mut Scene<'_>) -> Result<(), StoryError> {
     })
     .await?;
     scene.note(format!("the ScaledObject: {}", said.into_inner()));
-    empty(scene, "nothing is launched").await
+    let user = user(scene);
+    let launched = eventually("something is launched", POLLS, async || {
+        let (pods, claims) = (user.pods(APP).await?, user.claims(POOL).await?);
+        Ok(!pods.is_empty() || !claims.is_empty())
+    });
+    match launched.await {
+        Err(_) => Ok(()),
+        Ok(()) => Err(StoryError::Unexpected("something is launched all the same".to_owned())),
+    }
 }
