@@ -3,8 +3,10 @@
 use serde_json::json;
 use tenon_installer_core::apply::StepError;
 use tenon_installer_core::cleanup::Cleanup;
+use tenon_installer_core::kubernetes::operator_deployment::{ARGO_CD, gitops};
+use tenon_installer_core::kubernetes::resources;
 
-use super::session::{Fallback, Session, source};
+use super::session::{Fallback, Session, observe_failed, source};
 use crate::cli::GlobalArgs;
 use crate::cli::freeze::FreezeArgs;
 use crate::errors::ExpectedError;
@@ -26,6 +28,9 @@ pub(crate) async fn run(
     let operation = if thaw { "unfreeze" } else { "freeze" };
     let _lock = session.lock(global, operation, cleanup).await?;
     let motion = if thaw { Motion::Free } else { Motion::Still };
+    if !thaw {
+        warn_of_argo_cd(&session, *printer).await?;
+    }
     let mut changed = Vec::new();
     let done = set_motion(&session.target.cluster, motion, &mut changed).await;
     done.map_err(|error| {
@@ -53,4 +58,20 @@ pub(crate) async fn run(
     };
     printer.text(&what);
     Ok(0)
+}
+
+/// Argo CD reverts what is not in git, and no mark on an object keeps it from that.
+async fn warn_of_argo_cd(session: &Session, printer: Printer) -> Result<(), ExpectedError> {
+    let pools = session.target.cluster.list(&resources::node_pools()).await;
+    for pool in pools.map_err(observe_failed)? {
+        let live = json!(pool);
+        if gitops(&live) == Some(ARGO_CD) {
+            let name = pool.metadata.name.as_deref().unwrap_or_default();
+            printer.warn(&format!(
+                "Argo CD manages NodePool {name} and resumes it at its next sync: annotate its \
+                 Application with argocd.argoproj.io/skip-reconcile=true until `tenon unfreeze`"
+            ));
+        }
+    }
+    Ok(())
 }

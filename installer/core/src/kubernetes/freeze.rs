@@ -9,15 +9,28 @@ use serde_json::{Value, json};
 
 use super::merge_patch::merged;
 use super::object::annotation;
+use super::operator_deployment::{FLUX, gitops};
 
 /// Annotation: what a frozen NodePool was like before.
 pub(crate) const FROZEN: &str = "tenon.sh/frozen";
+
+/// With the value `disabled` Flux leaves an object as it is, whatever git says.
+const FLUX_RECONCILES: &str = "kustomize.toolkit.fluxcd.io/reconcile";
 
 /// What a NodePool was like before it was frozen.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Before {
     limits: Value,
     budgets: Value,
+    /// Of a NodePool that Flux manages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    flux: Option<OfFlux>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct OfFlux {
+    /// The value of [`FLUX_RECONCILES`], if it was there.
+    reconcile: Option<String>,
 }
 
 /// Whether a NodePool is frozen.
@@ -25,18 +38,28 @@ pub fn is_frozen(pool: &Value) -> bool {
     annotation(pool, FROZEN).is_some()
 }
 
-/// The merge patch that freezes a NodePool; `None` if it is frozen.
+/// The merge patch that freezes a NodePool, and keeps Flux from thawing it; `None` if it is frozen.
 pub fn freeze(pool: &Value) -> Option<Value> {
     if is_frozen(pool) {
         return None;
     }
     let of = |pointer: &str| pool.pointer(pointer).cloned().unwrap_or(Value::Null);
-    let before = Before { limits: of("/spec/limits"), budgets: of("/spec/disruption/budgets") };
+    let is_of_flux = gitops(pool) == Some(FLUX);
+    let before = Before {
+        limits: of("/spec/limits"),
+        budgets: of("/spec/disruption/budgets"),
+        flux: is_of_flux
+            .then(|| OfFlux { reconcile: annotation(pool, FLUX_RECONCILES).map(str::to_owned) }),
+    };
     let before = serde_json::to_string(&before).expect("values are JSON");
+    let mut annotations = json!({ FROZEN: before });
+    if is_of_flux {
+        annotations[FLUX_RECONCILES] = "disabled".into();
+    }
     Some(json!({
         "metadata": {
             "resourceVersion": pool.pointer("/metadata/resourceVersion"),
-            "annotations": {FROZEN: before},
+            "annotations": annotations,
         },
         "spec": {"limits": {"cpu": "0"}, "disruption": {"budgets": [{"nodes": "0"}]}},
     }))
@@ -53,10 +76,14 @@ pub fn thaw(pool: &Value) -> Option<Value> {
         }
         other => *other = Value::Null,
     }
+    let mut annotations = json!({ FROZEN: null });
+    if let Some(flux) = before.flux {
+        annotations[FLUX_RECONCILES] = flux.reconcile.into();
+    }
     Some(json!({
         "metadata": {
             "resourceVersion": pool.pointer("/metadata/resourceVersion"),
-            "annotations": {FROZEN: null},
+            "annotations": annotations,
         },
         "spec": {"limits": limits, "disruption": {"budgets": before.budgets}},
     }))
@@ -90,6 +117,24 @@ mod tests {
             assert_eq!(thawed(frozen), pool);
             assert_eq!(thaw(&pool), None);
             assert_eq!(thawed(pool.clone()), pool);
+        }
+    }
+
+    #[test]
+    fn flux_leaves_a_frozen_pool_alone() {
+        let mut pool = json!({"metadata": {
+            "name": "a",
+            "labels": {"kustomize.toolkit.fluxcd.io/name": "pools"},
+            "annotations": {"x": "y"},
+        }, "spec": {}});
+        for before in [None, Some("enabled"), Some("disabled")] {
+            if let Some(before) = before {
+                pool["metadata"]["annotations"][FLUX_RECONCILES] = before.into();
+            }
+            let frozen = merged(pool.clone(), &freeze(&pool).expect("not frozen yet"));
+            assert_eq!(annotation(&frozen, FLUX_RECONCILES), Some("disabled"));
+            let thawed = merged(frozen.clone(), &thaw(&frozen).expect("frozen"));
+            assert_eq!(annotation(&thawed, FLUX_RECONCILES), before);
         }
     }
 }

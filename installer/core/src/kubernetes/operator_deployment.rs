@@ -36,7 +36,7 @@ pub struct Leader {
 }
 
 /// Whether a Deployment is Tenon's: by the mark of the installer, the image, or the chart.
-pub(crate) fn is_operator(deployment: &Value) -> bool {
+pub fn is_operator(deployment: &Value) -> bool {
     let containers = deployment.pointer("/spec/template/spec/containers");
     let mut containers = containers.and_then(Value::as_array).into_iter().flatten();
     label(deployment, INSTALL_ID).is_some()
@@ -51,6 +51,11 @@ pub fn is_image(reference: &str) -> bool {
     last.split(':').next() == Some(IMAGE)
 }
 
+/// Its name, as [`gitops`] answers it.
+pub const FLUX: &str = "Flux";
+/// Its name, as [`gitops`] answers it.
+pub const ARGO_CD: &str = "Argo CD";
+
 /// The GitOps tool that applied an object and would undo any change to it.
 pub fn gitops(live: &Value) -> Option<&'static str> {
     let marks = ["labels", "annotations"].map(|of| live["metadata"][of].as_object());
@@ -61,9 +66,9 @@ pub fn gitops(live: &Value) -> Option<&'static str> {
 /// The GitOps tool that puts a label or annotation of this key on what it applies.
 pub fn gitops_key(key: &str) -> Option<&'static str> {
     if key.contains("toolkit.fluxcd.io/") {
-        Some("Flux")
+        Some(FLUX)
     } else if key.starts_with("argocd.argoproj.io/") {
-        Some("Argo CD")
+        Some(ARGO_CD)
     } else {
         None
     }
