@@ -19,6 +19,7 @@ pub(crate) mod kops;
 pub(crate) mod migrate;
 mod observation;
 mod options;
+mod owner;
 pub(crate) mod plan;
 pub(crate) mod preflight;
 #[cfg(test)]

@@ -86,7 +86,7 @@ pub(super) const CHECKS: &[Check] = &[
         title: "no GitOps tool owns the operator's objects",
         cause: "Flux or Argo CD reverts the installer's changes, and vice versa.",
         fix: "tenon export flux --cluster <cluster> --region <region> --charts <url>   # or \
-             argocd; then make the change in git",
+             argocd; make the change in git, and pass --aws-only to tenon install",
         run: gitops,
     },
     Check {
@@ -228,9 +228,13 @@ fn descheduler(seen: &Observed) -> Outcome {
     })
 }
 
+const NOT_OURS: &str = "deploy.operator is skip";
 const RELEASE: &str = "meta.helm.sh/release-name";
 
 fn crd_owner(seen: &Observed) -> Outcome {
+    if !seen.asked.manage_operator {
+        return super::skip(NOT_OURS);
+    }
     if !seen.asked.manage_crds {
         return super::skip("deploy.crds is skip");
     }
@@ -252,7 +256,8 @@ fn crd_owner(seen: &Observed) -> Outcome {
 }
 
 fn helm_release(seen: &Observed) -> Outcome {
-    let is_installed_otherwise = seen.operator.managed_by().is_some();
+    let is_installed_otherwise =
+        !seen.asked.manage_operator || seen.operator.managed_by().is_some();
     known(&seen.kubernetes.releases, |releases| {
         let ours = |name: &str| name == "tenon" || name == "tenon-crds";
         let problems = releases
@@ -268,6 +273,9 @@ fn helm_release(seen: &Observed) -> Outcome {
 }
 
 fn gitops(seen: &Observed) -> Outcome {
+    if !seen.asked.manage_operator {
+        return super::skip(NOT_OURS);
+    }
     if let Some(tool) = seen.operator.managed_by() {
         return super::skip(&format!("{tool} manages the operator, and the installer does not"));
     }

@@ -82,6 +82,7 @@ pub(crate) fn healthy() -> Observed {
             image: "example/tenon-operator".into(),
             image_digest: true,
             zonal_shift: true,
+            manage_operator: true,
             manage_crds: true,
             unfit: Known(vec![]),
             names: vec![NameView { kind: "role".into(), name: "tenon-prod-node".into(), limit: 64 }],

@@ -151,6 +151,7 @@ fn asked(sources: &Sources<'_>) -> Asked {
         image_digest: !values.controller.image.digest.is_empty(),
         zonal_shift: values.settings.enable_zonal_shift,
         isolated_vpc: values.settings.isolated_vpc,
+        manage_operator: settings.manage_operator,
         manage_crds: settings.manage_crds,
         conflicts: sources.conflicts.clone(),
         ..Asked::default()

@@ -156,6 +156,8 @@ pub struct Asked {
     pub zonal_shift: bool,
     /// The operator knows that it can't reach services without a VPC endpoint.
     pub isolated_vpc: bool,
+    /// The operator, its CRDs and NodePools are ours to write.
+    pub manage_operator: bool,
     /// The CRDs are ours to write.
     pub manage_crds: bool,
     /// Proxies that the operator is given.

@@ -92,6 +92,8 @@ pub struct Desired {
     pub discovery: Vec<String>,
     /// The discovery tag and our mark.
     pub discovery_tags: Tags,
+    /// Whether the installer writes what follows; otherwise another tool does.
+    pub manage_operator: bool,
     /// Namespace of the operator.
     pub namespace: Object,
     /// CRDs.
@@ -470,6 +472,7 @@ impl Desired {
                 (DISCOVERY.to_owned(), settings.cluster.clone()),
                 (DISCOVERY_MARK.to_owned(), installation.id.clone()),
             ]),
+            manage_operator: settings.manage_operator,
             namespace,
             crds: if settings.manage_crds { stamped(crds::objects()) } else { Vec::new() },
             operator: stamped(operator),

@@ -81,6 +81,9 @@ pub struct Settings {
     pub security_group_ids: Vec<String>,
     /// Namespace of the operator.
     pub namespace: String,
+    /// Whether the operator, its CRDs and NodePools are ours to write; if not, only what is in AWS
+    /// is.
+    pub manage_operator: bool,
     /// Whether CRDs are ours to write.
     pub manage_crds: bool,
     /// Whether Helm is to know the installation for a release.
@@ -383,6 +386,7 @@ impl Settings {
             subnet_ids: config.network.subnet_ids.clone(),
             security_group_ids: config.network.security_group_ids.clone(),
             namespace: config.deploy.namespace.clone().unwrap_or_else(|| "kube-system".to_owned()),
+            manage_operator: config.deploy.operator.unwrap_or_default() == Switch::Manage,
             manage_crds: config.deploy.crds.unwrap_or_default() == Switch::Manage,
             helm_record: config.deploy.helm_record.unwrap_or(true),
             values,

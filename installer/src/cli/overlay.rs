@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use serde_json::Value;
-use tenon_installer_core::settings::config::Config;
+use tenon_installer_core::settings::config::{Config, Switch};
 use tenon_installer_core::settings::problem::Problem;
 use tenon_installer_core::settings::values::merge;
 use tenon_installer_core::settings::{Inferred, Settings, SettingsError, Source, document};
@@ -75,6 +75,9 @@ pub fn overlay(
     }
     if !args.aws.security_groups.is_empty() {
         config.network.security_group_ids.clone_from(&args.aws.security_groups);
+    }
+    if args.aws_only {
+        config.deploy.operator = Some(Switch::Skip);
     }
     if let Some(replicas) = args.replicas {
         config.deploy.replicas = Some(replicas);

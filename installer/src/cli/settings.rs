@@ -109,6 +109,9 @@ pub struct SettingArgs {
     /// File, names, and the resources in AWS.
     #[command(flatten)]
     pub aws: AwsArgs,
+    /// Manage the AWS resources only: Helm, Flux or Argo CD deploys the operator
+    #[arg(long, help_heading = "Settings")]
+    pub aws_only: bool,
     /// Image of the operator, without tag
     #[arg(long, value_name = "REPOSITORY", help_heading = "Settings")]
     pub image: Option<String>,

@@ -14,12 +14,14 @@ use tenon_installer_core::plan::saved::SavedPlan;
 use tenon_installer_core::plan::text::{counts, plan_lines};
 use tenon_installer_core::plan::{Moved, Plan};
 use tenon_installer_core::retry::{Lag, until_nothing_is_missing};
-use tenon_installer_core::settings::Source;
+use tenon_installer_core::settings::problem::Problem;
+use tenon_installer_core::settings::{SettingsError, Source};
 use tokio::time::Instant;
 
 use self::asking::Answered;
 use super::execution::{Execution, confirm};
 use super::observation::{Asking, observe_session};
+use super::owner;
 use super::preflight;
 use super::session::{Connection, Fallback, Session, observe_failed, source};
 use super::shown_plan;
@@ -68,8 +70,12 @@ pub(crate) async fn run(
     let at_once = args.execution.is_unattended();
     let mut lock =
         if at_once { Some(connection.lock(global, "install", cleanup).await?) } else { None };
+    if args.canary && !connection.settings().manage_operator {
+        return Err(canary_without_operator());
+    }
     let mut session = Box::pin(connection.observe()).await?;
     session.introduce(*printer);
+    owner::refuse(&session, "install")?;
     let plan = session.plan()?;
     if let Some(saved) = &saved {
         saved.check(&plan)?;
@@ -110,7 +116,8 @@ pub(crate) async fn run(
     let done = execution.run(plan.clone()).await?;
     drop(lock);
     let mut not_ready = Vec::new();
-    if !args.no_wait {
+    let waits = !args.no_wait && session.settings.manage_operator;
+    if waits {
         let proof = prove(args, &session, printer);
         tokio::select! {
             proof = proof => proof?,
@@ -135,18 +142,27 @@ pub(crate) async fn run(
         "changed": done,
         "actions": plan.steps,
         "warnings": plan.warnings,
-        "ready": !args.no_wait,
+        "ready": waits,
         "notReady": not_ready,
         "canary": canary,
     }));
     printer.prose(&match done {
         0 => "Nothing to do: the installation matches the settings.".to_owned(),
-        _ => format!("Tenon is installed ({}).", counts(&plan)),
+        _ if session.settings.manage_operator => {
+            format!("Tenon is installed ({}).", counts(&plan))
+        }
+        _ => format!("The AWS resources are ready for the operator ({}).", counts(&plan)),
     });
     for line in answered.iter().flat_map(Answered::reminders) {
         printer.note(&line);
     }
     Ok(0)
+}
+
+fn canary_without_operator() -> ExpectedError {
+    let why = "there is no operator to test: deploy.operator is skip, or --aws-only is passed";
+    let problems = vec![Problem::of_flag("--canary", why.to_owned())];
+    ExpectedError::Settings(SettingsError { problems })
 }
 
 /// Programs get the plan at the end, with the result.

@@ -73,14 +73,8 @@ pub(super) async fn before_install(
 ) -> Result<(), ExpectedError> {
     let options = checks.options()?;
     let seen: Observed = Box::pin(observe_session(session, Some(plan), checks.asking())).await;
-    if let Some(why) = placeholder(&seen) {
-        return Err(SettingsError { problems: vec![Problem::of_flag("--image", why)] }.into());
-    }
-    let values = &session.settings.values;
-    let has_secrets = !values.image_pull_secrets.is_empty();
-    let missing = missing_image(&seen, &values.controller.image.reference(), has_secrets);
-    if let Some(why) = missing.filter(|_| !options.skip.contains("IM-01")) {
-        return Err(ExpectedError::Preflight { reasons: vec![format!("IM-01 {why}")] });
+    if session.settings.manage_operator {
+        has_image(session, &seen, &options)?;
     }
     let report = judge(&seen, &options);
     for warning in report.warnings() {
@@ -97,5 +91,19 @@ pub(super) async fn before_install(
         Ok(())
     } else {
         Err(ExpectedError::Preflight { reasons: report.reasons() })
+    }
+}
+
+/// The operator would not start without its image.
+fn has_image(session: &Session, seen: &Observed, options: &Options) -> Result<(), ExpectedError> {
+    if let Some(why) = placeholder(seen) {
+        return Err(SettingsError { problems: vec![Problem::of_flag("--image", why)] }.into());
+    }
+    let values = &session.settings.values;
+    let has_secrets = !values.image_pull_secrets.is_empty();
+    let missing = missing_image(seen, &values.controller.image.reference(), has_secrets);
+    match missing.filter(|_| !options.skip.contains("IM-01")) {
+        Some(why) => Err(ExpectedError::Preflight { reasons: vec![format!("IM-01 {why}")] }),
+        None => Ok(()),
     }
 }

@@ -14,6 +14,7 @@ use tenon_installer_core::kubernetes::revision::Content;
 use tenon_installer_core::settings::Source;
 use tenon_installer_core::{names, target};
 
+use super::owner;
 use super::session::{Connection, Fallback, Session, observe_failed, source};
 use super::upgrade::running;
 use super::version_change::{self, Journey};
@@ -39,6 +40,7 @@ pub(crate) async fn run(
         if at_once { Some(connection.lock(global, "rollback", cleanup).await?) } else { None };
     let now = Box::pin(connection.observe()).await?;
     now.introduce(*printer);
+    owner::refuse(&now, "rollback")?;
     let from = running(&now)?;
     let to = choose(args, &now).map_err(unfit)?;
     let release = release(&now, &to).await?;

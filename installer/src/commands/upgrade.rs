@@ -6,6 +6,7 @@ use tenon_installer_core::settings::config::ValuesError;
 use tenon_installer_core::settings::problem::Problem;
 use tenon_installer_core::settings::{Settings, SettingsError};
 
+use super::owner;
 use super::session::{Connection, Fallback, Session, source};
 use super::version_change::{self, Journey};
 use crate::cli::GlobalArgs;
@@ -32,6 +33,7 @@ pub(crate) async fn run(
         if at_once { Some(connection.lock(global, "upgrade", cleanup).await?) } else { None };
     let session = Box::pin(connection.observe()).await?;
     session.introduce(*printer);
+    owner::refuse(&session, "upgrade")?;
     let from = running(&session)?;
     let mut reasons = version::refusals(from.as_ref(), &to, &Version::own());
     reasons.extend(compatibility::refusals(&session.desired.crds, &session.actual.objects));

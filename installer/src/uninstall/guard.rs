@@ -1,8 +1,8 @@
 //! What an uninstall refuses to begin with, because it could not end well.
 
-use serde_json::Value;
 use tenon_installer_core::desired::Desired;
-use tenon_installer_core::kubernetes::object::{annotation, label};
+use tenon_installer_core::kubernetes::object::label;
+use tenon_installer_core::kubernetes::operator_deployment::gitops;
 use tenon_installer_core::observe::actual::Actual;
 use tenon_installer_core::ownership::INSTALL_ID;
 use tenon_installer_core::words::count;
@@ -39,7 +39,7 @@ pub(crate) fn guard(
                     "{name} still exists and uses the resources that would be \
                      removed"
                 ));
-                hints.push(match git_ops(live) {
+                hints.push(match gitops(live) {
                     Some(owner) => format!("remove it through {owner}, then run the command again"),
                     None => "omit --aws-only to remove it as well".to_owned(),
                 });
@@ -48,7 +48,7 @@ pub(crate) fn guard(
         (Side::Both | Side::Kubernetes, Some((name, live)))
             if label(live, INSTALL_ID) != Some(id) =>
         {
-            let owner = git_ops(live);
+            let owner = gitops(live);
             reasons.push(match &owner {
                 Some(owner) => format!(
                     "{name} is managed by {owner}, which would restore it \
@@ -70,23 +70,9 @@ pub(crate) fn guard(
     if reasons.is_empty() { Ok(()) } else { Err(ExpectedError::Refused { reasons, hints }) }
 }
 
-/// The GitOps tool that an object belongs to, by the marks that it leaves.
-fn git_ops(live: &Value) -> Option<&'static str> {
-    let has = |key: &str| label(live, key).is_some() || annotation(live, key).is_some();
-    let flux = ["kustomize.toolkit.fluxcd.io/name", "helm.toolkit.fluxcd.io/name"];
-    let argo = ["argocd.argoproj.io/tracking-id", "argocd.argoproj.io/instance"];
-    if flux.into_iter().any(has) {
-        Some("Flux")
-    } else if argo.into_iter().any(has) {
-        Some("Argo CD")
-    } else {
-        None
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::uninstall::Nodes;

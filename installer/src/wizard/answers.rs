@@ -1,7 +1,9 @@
 //! What an answer changes, or what is wrong with it.
 
 use serde_json::{Value, json};
-use tenon_installer_core::settings::config::{CapacityType, Config, Discovery, Host, IdentityMode};
+use tenon_installer_core::settings::config::{
+    CapacityType, Config, Discovery, Host, IdentityMode, Switch,
+};
 use tenon_installer_core::settings::region;
 use tenon_installer_core::settings::values::Values;
 
@@ -137,6 +139,9 @@ impl Step {
                     2 => Delivery::Flux,
                     _ => Delivery::Argocd,
                 };
+                if matches!(answers.delivery, Delivery::Flux | Delivery::Argocd) {
+                    config.deploy.operator = Some(Switch::Skip);
+                }
             }
             Self::Charts => {
                 let is_url =

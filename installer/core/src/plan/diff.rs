@@ -40,9 +40,11 @@ pub fn diff(desired: &Desired, actual: &Actual) -> Result<Plan, Vec<String>> {
     differ.queue();
     differ.rules();
     differ.network();
-    differ.namespace();
-    differ.objects();
-    differ.release();
+    if desired.manage_operator {
+        differ.namespace();
+        differ.objects();
+        differ.release();
+    }
     differ.plan.drop_unknown_dependencies();
     if differ.conflicts.is_empty() { Ok(differ.plan) } else { Err(differ.conflicts) }
 }

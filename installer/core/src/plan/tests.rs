@@ -42,6 +42,7 @@ fn a_complete_installation_needs_nothing() {
         "deploy:\n  namespace: tenon\n  crds: skip\n",
         "identity:\n  mode: irsa\n",
         "deploy:\n  helmRecord: false\n",
+        "deploy:\n  operator: skip\n",
         "deploy:\n  host: fargate\n",
         "nodes:\n  authorization: aws-auth\n  instanceProfile: static\n",
         "interruption:\n  kmsKey: arn:aws:kms:eu-central-1:111122223333:key/k\n",
@@ -49,6 +50,21 @@ fn a_complete_installation_needs_nothing() {
         let desired = desired(extra);
         assert_eq!(diff(&desired, &complete(&desired)), Ok(Plan::default()), "{extra}");
     }
+}
+
+#[test]
+fn an_operator_that_another_tool_deploys_is_no_part_of_the_plan() {
+    let (with, without) = (desired(""), desired("deploy:\n  operator: skip\n"));
+    let mut actual = untouched();
+    let deployment = with.deployment().expect("there is one");
+    actual.objects.insert(deployment.key(), serde_json::json!({"metadata": {"name": "of Flux"}}));
+    diff(&with, &actual).expect_err("it is in the way");
+    let of_aws = diff(&without, &actual).expect("it is not asked for");
+    let everything = diff(&with, &untouched()).expect("nothing is in the way");
+    let kept = everything.steps.iter().filter(|step| step.is_in_aws());
+    let kept = kept.filter(|step| !matches!(step.action, Action::WriteRelease { .. }));
+    assert_eq!(ids(&of_aws), kept.map(|step| step.id.as_str()).collect::<Vec<_>>());
+    assert!(is_runnable(&of_aws));
 }
 
 #[test]

@@ -302,6 +302,11 @@ pub struct Deploy {
     /// Where the operator runs; default `nodes`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Host>,
+    /// Whether the installer deploys the operator, its CRDs and the default NodePool; default
+    /// `manage`. With `skip`, it owns the AWS resources only, and Helm, Flux or Argo CD deploys
+    /// what `tenon export` writes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operator: Option<Switch>,
     /// Whether the installer manages the CRDs; default `manage`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crds: Option<Switch>,

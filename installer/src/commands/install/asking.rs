@@ -187,8 +187,9 @@ pub(super) async fn deliver(
     };
     export::run(&answered.global, &ExportArgs { form }, printer).await?;
     printer.note(&format!(
-        "Commit these files. The AWS resources, by Terraform or CloudFormation:\n    tenon export \
-         terraform -f {file}\n    tenon export cfn -f {file}",
+        "Commit these files. The AWS resources, by tenon, Terraform or CloudFormation:\n    \
+         tenon install -f {file}\n    tenon export terraform -f {file}\n    \
+         tenon export cfn -f {file}",
         file = file.display()
     ));
     Ok(0)
