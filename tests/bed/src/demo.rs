@@ -24,6 +24,7 @@ use crate::wait::{NotYet, chain};
 
 mod chapters;
 mod cluster;
+mod flux;
 mod inventory;
 mod keda;
 mod pools;
@@ -80,6 +81,8 @@ pub struct Scene<'a> {
     before: Option<inventory::Inventory>,
     /// KEDA and its workers, from the chapter on in which they start.
     keda: Option<keda::Scaled>,
+    /// Flux and its repository, from the chapter on in which they start.
+    flux: Option<flux::Delivery>,
     notes: Vec<String>,
     narrator: &'a Narrator,
 }
@@ -123,12 +126,15 @@ pub struct ChapterReport {
 pub enum Neighbour {
     /// KEDA scales workers of an SQS queue from and to zero
     Keda,
+    /// Flux installs Tenon from a git repository
+    Flux,
 }
 
 impl Neighbour {
     const fn chapters(self) -> &'static [Chapter] {
         match self {
             Self::Keda => keda::CHAPTERS,
+            Self::Flux => flux::CHAPTERS,
         }
     }
 }
@@ -363,8 +369,15 @@ async fn tell(
     narrator: &Narrator,
     reports: &mut Vec<ChapterReport>,
 ) -> bool {
-    let mut scene =
-        Scene { bed, client: bed.client(), before: None, keda: None, notes: Vec::new(), narrator };
+    let mut scene = Scene {
+        bed,
+        client: bed.client(),
+        before: None,
+        keda: None,
+        flux: None,
+        notes: Vec::new(),
+        narrator,
+    };
     for (index, chapter) in chapters.iter().enumerate() {
         narrator.begin(index + 2, chapter);
         let started = Instant::now();

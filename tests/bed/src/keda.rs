@@ -17,6 +17,7 @@ use crate::bed::Bed;
 use crate::control_plane::credentials::self_signed;
 use crate::control_plane::programs::KedaPrograms;
 use crate::failure::Failure;
+use crate::kubectl::kubectl;
 use crate::kwok_operators::get;
 use crate::objects;
 use crate::ports::Ports;
@@ -176,15 +177,4 @@ async fn objects(bed: &Bed, port: u16) -> Result<(), Failure> {
 fn api_services(bed: &Bed) -> Api<DynamicObject> {
     let kind = GroupVersionKind::gvk("apiregistration.k8s.io", "v1", "APIService");
     Api::all_with(bed.client(), &ApiResource::from_gvk(&kind))
-}
-
-/// Runs kubectl, which has to succeed.
-async fn kubectl(bed: &Bed, args: &[&str]) -> Result<(), Failure> {
-    let output = bed.command("kubectl".as_ref()).args(args).output().await?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(format!("`kubectl {}` ended with {}: {}", args.join(" "), output.status, said.trim())
-        .into())
 }

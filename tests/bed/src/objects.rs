@@ -18,6 +18,19 @@ fn custom(
     Api::all_with(client.clone(), &ApiResource::from_gvk_with_plural(&gvk, plural))
 }
 
+/// The API of a custom resource in a namespace; `version` as in `apiVersion`. The resource is the
+/// usual plural of its kind.
+pub(crate) fn namespaced(
+    client: &Client,
+    namespace: &str,
+    version: &str,
+    kind: &str,
+) -> Api<DynamicObject> {
+    let (group, version) = version.split_once('/').expect("custom resources have a group");
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+    Api::namespaced_with(client.clone(), namespace, &resource)
+}
+
 pub(crate) fn node_claims(client: &Client) -> Api<DynamicObject> {
     custom(client, "karpenter.sh", "v1", "NodeClaim", "nodeclaims")
 }
@@ -35,15 +48,11 @@ pub(crate) fn node_overlays(client: &Client) -> Api<DynamicObject> {
 }
 
 pub(crate) fn capacity_buffers(client: &Client, namespace: &str) -> Api<DynamicObject> {
-    let version = GroupVersionKind::gvk("autoscaling.x-k8s.io", "v1beta1", "CapacityBuffer");
-    let resource = ApiResource::from_gvk_with_plural(&version, "capacitybuffers");
-    Api::namespaced_with(client.clone(), namespace, &resource)
+    namespaced(client, namespace, "autoscaling.x-k8s.io/v1beta1", "CapacityBuffer")
 }
 
 pub(crate) fn scaled_objects(client: &Client, namespace: &str) -> Api<DynamicObject> {
-    let version = GroupVersionKind::gvk("keda.sh", "v1alpha1", "ScaledObject");
-    let resource = ApiResource::from_gvk_with_plural(&version, "scaledobjects");
-    Api::namespaced_with(client.clone(), namespace, &resource)
+    namespaced(client, namespace, "keda.sh/v1alpha1", "ScaledObject")
 }
 
 pub(crate) fn kwok_node_classes(client: &Client) -> Api<DynamicObject> {

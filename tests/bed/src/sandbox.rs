@@ -38,7 +38,7 @@ enum Command {
     Demo,
     /// Start a playground, print the variables that a shell needs, and run until Ctrl-C
     Up(up::UpArgs),
-    /// Run Tenon beside other programs: KEDA
+    /// Run Tenon beside other programs: KEDA, Flux
     ///
     /// Each is built on first use, which takes minutes.
     Neighbours {

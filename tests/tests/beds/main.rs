@@ -15,6 +15,7 @@ mod devices;
 mod disruption;
 mod encodings;
 mod every_check;
+mod flux;
 mod gates;
 mod guide;
 mod inside;

@@ -1,6 +1,6 @@
 //! The programs of the control plane: found in the cache or in `KUBEBUILDER_ASSETS`, else built
 //! from the Go module in `tests/bed/control-plane` by the machine's Go. The registry, Prometheus,
-//! Alertmanager and KEDA are built in the same way from modules of their own beside it.
+//! Alertmanager, KEDA and Flux are built in the same way from modules of their own beside it.
 //!
 //! They are kept in `control-plane/<hash>/` of the cache, where the hash covers go.mod and go.sum:
 //! another set of versions gets another directory, and a program that is there is complete (it is
@@ -68,6 +68,15 @@ const KEDA: Module = Module {
     files: &[
         ("go.mod", include_str!("../../keda/go.mod")),
         ("go.sum", include_str!("../../keda/go.sum")),
+    ],
+};
+
+const FLUX: Module = Module {
+    name: "flux",
+    tags: "",
+    files: &[
+        ("go.mod", include_str!("../../flux/go.mod")),
+        ("go.sum", include_str!("../../flux/go.sum")),
     ],
 };
 
@@ -320,6 +329,42 @@ impl KedaPrograms {
         // In Go's own cache of modules, which may be emptied.
         let crds = source.join("config/crd/bases");
         Ok(Self { operator, adapter, crds })
+    }
+}
+
+/// Flux' programs, and what belongs to them. All exist.
+#[derive(Clone, Debug)]
+pub struct FluxPrograms {
+    /// Fetches repositories and charts.
+    pub source: PathBuf,
+    /// Applies the manifests of repositories.
+    pub kustomize: PathBuf,
+    /// Installs charts.
+    pub helm: PathBuf,
+    /// Directories of the CRDs' manifests, a YAML file each.
+    pub crds: Vec<PathBuf>,
+}
+
+impl FluxPrograms {
+    /// Finds the programs, and builds what is missing.
+    ///
+    /// # Errors
+    /// When Go is missing or the build fails.
+    pub async fn provide(progress: &Progress) -> Result<Self, ProgramError> {
+        const SOURCE: &str = "github.com/fluxcd/source-controller";
+        const KUSTOMIZE: &str = "github.com/fluxcd/kustomize-controller";
+        const HELM: &str = "github.com/fluxcd/helm-controller";
+        let build = async |name, package| FLUX.build(name, package, "-s -w", progress).await;
+        let mut crds = Vec::new();
+        for module in [SOURCE, KUSTOMIZE, HELM] {
+            crds.push(FLUX.source(module).await?.join("config/crd/bases"));
+        }
+        Ok(Self {
+            source: build("source-controller", SOURCE).await?,
+            kustomize: build("kustomize-controller", KUSTOMIZE).await?,
+            helm: build("helm-controller", HELM).await?,
+            crds,
+        })
     }
 }
 

@@ -120,7 +120,7 @@ fn runs_operator(deployment: &Deployment) -> bool {
     images.into_iter().any(|image| image.contains("tenon-operator"))
 }
 
-async fn run_tenon(bed: &Bed, args: &[&str]) -> Result<Finished, StoryError> {
+pub(super) async fn run_tenon(bed: &Bed, args: &[&str]) -> Result<Finished, StoryError> {
     let finished = bed.run_tenon(args).await.map_err(|source| StoryError::Bed {
         doing: format!("run `tenon {}`", args.join(" ")),
         source: source.into(),

@@ -1,0 +1,12 @@
+//! A real Flux installs Tenon: the story that `cargo sandbox neighbours flux` tells. Flux takes
+//! minutes to build, so CI tells it only where that was done.
+
+use tenon_bed::demo::{Neighbour, prove_neighbour};
+use tenon_bed::wait::must;
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "builds Flux, which takes eight minutes"]
+async fn flux_installs_tenon_from_git_and_leaves_nothing_when_it_is_removed() {
+    let report = must(prove_neighbour(Neighbour::Flux).await);
+    report.must_be_ok();
+}
