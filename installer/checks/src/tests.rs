@@ -260,9 +260,10 @@ fn a_known_cause_is_mended_rather_than_read_again() {
 
 #[test]
 fn what_helm_or_a_gitops_tool_installed_is_no_fault_of_theirs() {
-    let outcome = |id: &str, managed_by: Option<&str>| {
+    let outcome = |id: &str, managed_by: Option<&str>, manage_operator: bool| {
         let mut seen = healthy();
         break_it(id, &mut seen);
+        seen.asked.manage_operator = manage_operator;
         if id == "EX-07" {
             let Seen::Known(releases) = &mut seen.kubernetes.releases else { panic!("known") };
             releases[0].ours = false;
@@ -274,8 +275,9 @@ fn what_helm_or_a_gitops_tool_installed_is_no_fault_of_theirs() {
         matches!((check.run)(&seen), Outcome::Fail(_))
     };
     for id in ["EX-06", "EX-07", "EX-08"] {
-        assert!(outcome(id, None), "{id}");
-        assert!(!outcome(id, Some("Flux")), "{id}");
+        assert!(outcome(id, None, true), "{id}");
+        assert!(!outcome(id, Some("Flux"), true), "{id}");
+        assert!(!outcome(id, None, false), "{id}: another tool is to install it");
     }
 }
 
