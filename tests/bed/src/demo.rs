@@ -20,6 +20,7 @@ use crate::bed::{Bed, BedConfig, BedError};
 use crate::cli::{INTERRUPTED, Output, interrupted};
 use crate::failure::Failure;
 use crate::policy_coverage::{self, Statement};
+use crate::user::{NodeClass, User};
 use crate::wait::{NotYet, chain};
 
 mod chapters;
@@ -69,6 +70,17 @@ pub enum StoryError {
     /// A part of the bed ended.
     #[error(transparent)]
     Ended(#[from] tenon_aws_double::process::ProcessError),
+}
+
+/// Says what was being done when a part of the bed refused.
+fn bed<E: Into<Failure>>(doing: &str) -> impl FnOnce(E) -> StoryError + use<E> {
+    let doing = doing.to_owned();
+    move |source| StoryError::Bed { doing, source: source.into() }
+}
+
+/// Who makes NodePools and workloads in a story.
+fn user(scene: &Scene<'_>) -> User {
+    User::new(scene.client.clone(), NodeClass::Ec2)
 }
 
 /// What a chapter has to work with.

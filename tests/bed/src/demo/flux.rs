@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::chapters::run_tenon;
 use super::inventory::Inventory;
-use super::{Chapter, Scene, StoryError};
+use super::{Chapter, Scene, StoryError, bed, user};
 use crate::bed::Bed;
 use crate::control_plane::credentials::self_signed;
 use crate::failure::Failure;
@@ -25,7 +25,6 @@ use crate::git::{GitServer, WorkingCopy};
 use crate::kubectl::kubectl;
 use crate::objects;
 use crate::registry::{Registry, Tls};
-use crate::user::{NodeClass, User};
 use crate::wait::eventually;
 use crate::words::count;
 
@@ -37,7 +36,7 @@ pub(super) const CHAPTERS: &[Chapter] = &[
     },
     Chapter {
         title: "AWS",
-        shows: "`tenon install --aws-only` creates roles, queue, rules and access entry, and nothing in the cluster but its record.",
+        shows: "`tenon install` with `deploy.operator: skip` creates roles, queue, rules and access entry, and nothing in the cluster but its record.",
         tell: |scene| Box::pin(aws(scene)),
     },
     Chapter {
@@ -94,15 +93,6 @@ pub(super) struct Delivery {
     charts: String,
     copy: WorkingCopy,
     _git: GitServer,
-}
-
-fn bed<E: Into<Failure>>(doing: &str) -> impl FnOnce(E) -> StoryError + use<E> {
-    let doing = doing.to_owned();
-    move |source| StoryError::Bed { doing, source: source.into() }
-}
-
-fn user(scene: &Scene<'_>) -> User {
-    User::new(scene.client.clone(), NodeClass::Ec2)
 }
 
 fn delivery<'a>(scene: &'a Scene<'_>) -> &'a Delivery {

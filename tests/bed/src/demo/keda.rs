@@ -16,11 +16,11 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::chapters::INSTALL;
-use super::{Chapter, Scene, StoryError};
+use super::{Chapter, Scene, StoryError, bed, user};
 use crate::failure::Failure;
 use crate::keda::Keda;
 use crate::objects;
-use crate::user::{NodeClass, User, instance_of};
+use crate::user::{User, instance_of};
 use crate::wait::eventually;
 use crate::words::count;
 
@@ -80,15 +80,6 @@ pub(super) struct Scaled {
     /// The bodies of messages that were worked on to the end.
     done: Arc<Mutex<BTreeSet<String>>>,
     _workers: JoinSet<()>,
-}
-
-fn bed<E: Into<Failure>>(doing: &str) -> impl FnOnce(E) -> StoryError + use<E> {
-    let doing = doing.to_owned();
-    move |source| StoryError::Bed { doing, source: source.into() }
-}
-
-fn user(scene: &Scene<'_>) -> User {
-    User::new(scene.client.clone(), NodeClass::Ec2)
 }
 
 /// A queue of the AWS double, as its owners use it.
