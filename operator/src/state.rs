@@ -265,7 +265,7 @@ fn touched_by(kind: Kind, key: &ObjectKey) -> Option<Touched> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::collections::{BTreeMap, BTreeSet};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use serde_json::json;
@@ -305,7 +305,8 @@ mod tests {
                 heard.fetch_add(1, Ordering::Relaxed);
             });
         }
-        let change = || Change::Marked(BTreeSet::from(["a".to_owned()]));
+        let change =
+            || Change::Marked { claims: ["a".to_owned()].into(), replacements: BTreeMap::new() };
         state.apply(change()).await;
         assert_eq!(heard.load(Ordering::Relaxed), 2);
         until.cancel();

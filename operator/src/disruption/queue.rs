@@ -194,8 +194,7 @@ impl Commands {
         let replacements = try_join_all(launches).await?;
         // Only now: a node that is marked counts as going, and its pods would be provisioned for a
         // second time.
-        let marked = command.candidates.iter().map(|candidate| candidate.claim.clone()).collect();
-        operator.state.apply(Change::Marked(marked)).await;
+        operator.state.apply(going(&command, &replacements)).await;
         actuate::nominate(operator, &command.nominations).await;
         tell_started(operator, &command, &replacements);
         count_decision(operator, &command);
@@ -412,6 +411,16 @@ fn refuse_reboot(command: &Command) -> Result<(), StartError> {
     }
     let nodes: Vec<&str> = command.candidates.iter().map(|it| it.node.as_str()).collect();
     Err(StartError::Reboot(nodes.join(", ")))
+}
+
+/// That the candidates of a command go, for these.
+fn going(command: &Command, replacements: &[NodeClaim]) -> Change {
+    let identity =
+        |claim: &NodeClaim| (name(&claim.metadata), claim.metadata.uid.clone().unwrap_or_default());
+    Change::Marked {
+        claims: command.candidates.iter().map(|candidate| candidate.claim.clone()).collect(),
+        replacements: replacements.iter().map(identity).collect(),
+    }
 }
 
 /// How far a command is.

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 use tenon_crds::labels::LabelRules;
 
@@ -178,7 +180,10 @@ mod decisions {
         assert_eq!(of(&cluster, "x"), Wanted::Back, "nobody has planned it");
         cluster.apply(planned(&[("x", "a")]));
         assert_eq!(of(&cluster, "x"), Wanted::Nothing);
-        cluster.apply(Change::Marked(["a".to_owned()].into()));
+        cluster.apply(Change::Marked {
+            claims: ["a".to_owned()].into(),
+            replacements: BTreeMap::new(),
+        });
         assert_eq!(of(&cluster, "x"), Wanted::Back, "its machine goes");
     }
 

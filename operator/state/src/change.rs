@@ -281,8 +281,14 @@ pub enum Change {
     ClaimGone(String, String),
     /// Pods are expected on machines (by [`tenon_planner::snapshot::Node::key`]) until then.
     Nominated(BTreeSet<String>, Timestamp),
-    /// NodeClaims whose deletion was decided: they count as deleting from now on.
-    Marked(BTreeSet<String>),
+    /// NodeClaims whose deletion was decided: they count as deleting from now on, as long as all
+    /// that replace them stay.
+    Marked {
+        /// Their names.
+        claims: BTreeSet<String>,
+        /// The NodeClaims that replace them, which exist: uids by name.
+        replacements: BTreeMap<String, String>,
+    },
     /// The decision was taken back.
     Unmarked(BTreeSet<String>),
     /// The API server refused to delete a NodeClaim: it is left alone for a while.
@@ -317,7 +323,7 @@ impl Change {
             Self::ListBegan(_)
             | Self::Listed(..)
             | Self::Nominated(..)
-            | Self::Marked(_)
+            | Self::Marked { .. }
             | Self::Unmarked(_)
             | Self::TookLead
             | Self::Rebooting(..)

@@ -101,8 +101,8 @@ pub struct Cluster {
     /// Machines that pods are expected on, by [`tenon_planner::snapshot::Node::key`], and until
     /// when.
     pub(super) nominated: BTreeMap<String, Timestamp>,
-    /// NodeClaims whose deletion was decided.
-    marked: BTreeSet<String>,
+    /// NodeClaims whose deletion was decided, and the names and uids of those that replace them.
+    marked: BTreeMap<String, Arc<BTreeMap<String, String>>>,
     /// NodeClaims that the API server did not let us delete.
     pub(super) refused: BTreeMap<String, Refusal>,
     /// When reboots were decided, by the uid of the NodeClaim: no more than count against a further
@@ -186,7 +186,7 @@ impl Cluster {
             requirements: Shared::default(),
             resources: Shared::default(),
             nominated: BTreeMap::new(),
-            marked: BTreeSet::new(),
+            marked: BTreeMap::new(),
             refused: BTreeMap::new(),
             reboots: BTreeMap::new(),
             plans: plans::Plans::default(),
@@ -348,12 +348,25 @@ impl Cluster {
     }
 
     /// Whether the deletion of a NodeClaim was decided or is under way.
+    ///
+    /// A decision holds no more once a replacement is being deleted: the NodeClaim stays, and
+    /// nothing must be launched for its pods until the command is taken back.
     pub fn is_going(&self, claim: &NodeClaim) -> bool {
         let name = claim.metadata.name.as_deref().unwrap_or_default();
         claim.metadata.deletion_timestamp.is_some()
-            || self.marked.contains(name)
+            || self.marked.get(name).is_some_and(|replacements| self.stay(replacements))
             || condition_of(claim, condition::INSTANCE_TERMINATING)
                 .is_some_and(|(status, _)| status == ConditionStatus::True)
+    }
+
+    /// Whether NodeClaims, by name and uid, exist and are not being deleted.
+    fn stay(&self, claims: &BTreeMap<String, String>) -> bool {
+        claims.iter().all(|(name, uid)| {
+            self.claim(name).is_some_and(|claim| {
+                claim.metadata.uid.as_ref() == Some(uid)
+                    && claim.metadata.deletion_timestamp.is_none()
+            })
+        })
     }
 
     /// Until when pods are expected on a machine.

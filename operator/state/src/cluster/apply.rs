@@ -51,10 +51,11 @@ impl Cluster {
                     *entry = until.max(*entry);
                 }
             }
-            Change::Marked(claims) => {
+            Change::Marked { claims, replacements } => {
+                let replacements = Arc::new(replacements);
                 for name in claims {
                     touched.push(Touched::NodeClaim(name.clone()));
-                    self.marked.insert(name);
+                    self.marked.insert(name, Arc::clone(&replacements));
                 }
             }
             Change::Unmarked(claims) => {
@@ -71,7 +72,7 @@ impl Cluster {
             Change::TookLead => {
                 self.nominated.clear();
                 self.plans.clear();
-                for name in std::mem::take(&mut self.marked) {
+                for name in std::mem::take(&mut self.marked).into_keys() {
                     touched.push(Touched::NodeClaim(name));
                 }
             }

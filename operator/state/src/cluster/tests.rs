@@ -54,6 +54,15 @@ fn claim_change(claim: NodeClaim) -> Change {
     applied(Object::NodeClaim(Box::new(claim)))
 }
 
+/// That a NodeClaim goes, once these have replaced it.
+fn marked(name: &str, replacements: &[&str]) -> Change {
+    let identity = |name: &&str| ((*name).to_owned(), format!("uid-{name}"));
+    Change::Marked {
+        claims: [name.to_owned()].into(),
+        replacements: replacements.iter().map(identity).collect(),
+    }
+}
+
 fn node_change(node: wire::Node) -> Change {
     applied(Object::Node(Box::new(node)))
 }
@@ -238,7 +247,7 @@ fn what_was_intended_when_this_replica_led_before_is_forgotten_when_it_leads_aga
     let key = ObjectKey::new("default", "p");
     cluster.apply(claim_change(claim("a", 1, Some("m"))));
     cluster.apply(pod_change(pod("p", 1, None, 1, &json!({}))));
-    cluster.apply(Change::Marked(BTreeSet::from(["a".to_owned()])));
+    cluster.apply(marked("a", &[]));
     cluster.apply(Change::Nominated(BTreeSet::from(["a".to_owned()]), Timestamp::MAX));
     cluster.apply(Change::Planned([(key, "a".to_owned())].into(), Timestamp::UNIX_EPOCH));
     let touched = cluster.apply(Change::TookLead);
@@ -254,10 +263,39 @@ fn marked_nodeclaims_count_as_going_and_not_towards_the_pool() {
     cluster.apply(claim_change(claim("b", 2, Some("q"))));
     let usage = |cluster: &Cluster| cluster.pool_usages().remove("default").unwrap();
     assert_eq!(usage(&cluster).1, 2);
-    cluster.apply(Change::Marked(BTreeSet::from(["a".to_owned()])));
+    cluster.apply(marked("a", &[]));
     assert_eq!((usage(&cluster).0.cpu, usage(&cluster).1), (4000, 1));
     cluster.apply(Change::Unmarked(BTreeSet::from(["a".to_owned()])));
     assert_eq!(usage(&cluster).1, 2);
+}
+
+#[test]
+fn what_is_to_be_replaced_stays_once_a_replacement_does_not() {
+    let deleting = |mut claim: NodeClaim| {
+        claim.metadata.deletion_timestamp =
+            Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
+        claim
+    };
+    let mut anew = claim("b", 3, Some("q"));
+    anew.metadata.uid = Some("another".to_owned());
+    let ends: [Vec<Change>; 3] = [
+        vec![claim_change(deleting(claim("b", 3, Some("q"))))],
+        vec![Change::ClaimGone("b".to_owned(), "uid-b".to_owned())],
+        vec![Change::Deleted(Kind::NodeClaim, ObjectKey::cluster("b"), 3), claim_change(anew)],
+    ];
+    for end in ends {
+        let what = format!("{end:?}");
+        let mut cluster = empty();
+        for (name, version) in [("a", 1), ("b", 2), ("c", 2)] {
+            cluster.apply(claim_change(claim(name, version, Some(name))));
+        }
+        cluster.apply(marked("a", &["b", "c"]));
+        assert!(cluster.is_going(cluster.claim("a").unwrap()));
+        for change in end {
+            cluster.apply(change);
+        }
+        assert!(!cluster.is_going(cluster.claim("a").unwrap()), "{what}");
+    }
 }
 
 #[test]
@@ -376,7 +414,7 @@ fn a_pod_that_is_nominated_is_expected_on_its_machine_until_that_took_too_long()
     // Planned anew, e.g. onto the same machine.
     cluster.apply(Change::Planned([(key.clone(), "a".to_owned())].into(), at(620)));
     assert_eq!(cluster.expected_on(&key, at(634)), Some("a"));
-    cluster.apply(Change::Marked(BTreeSet::from(["a".to_owned()])));
+    cluster.apply(marked("a", &[]));
     assert_eq!(cluster.expected_on(&key, at(634)), None, "its machine goes");
 }
 
