@@ -9,6 +9,9 @@ use tenon_installer_core::settings::Settings;
 use super::values;
 use crate::cli::export::{ArgocdArgs, ChartArgs, FluxArgs};
 
+/// Annotation of Argo CD: how it treats an object.
+const OPTIONS: &str = "argocd.argoproj.io/sync-options";
+
 /// A file: its path below the export's folder, and its documents.
 pub(super) type File = (String, Vec<Value>);
 
@@ -101,7 +104,11 @@ pub(super) fn argocd(args: &ArgocdArgs, settings: &Settings, desired: &Desired) 
             "metadata": {
                 "name": name,
                 "namespace": "argocd",
-                "annotations": {"argocd.argoproj.io/sync-wave": wave},
+                "annotations": {
+                    "argocd.argoproj.io/sync-wave": wave,
+                    // To remove files is not to decide that the operator goes.
+                    OPTIONS: "Prune=false",
+                },
             },
             "spec": {
                 "project": "default",
@@ -115,30 +122,29 @@ pub(super) fn argocd(args: &ArgocdArgs, settings: &Settings, desired: &Desired) 
         })
     };
     let registry = charts.trim_start_matches("oci://");
-    let chart = |name: &str, values: Option<Value>| {
-        let mut source = json!({
+    let chart = |name: &str, values: Value| {
+        json!({
             "repoURL": registry,
             "chart": name,
             "targetRevision": chart_version,
-        });
-        if let Some(values) = values {
-            source["helm"] = json!({"releaseName": name, "valuesObject": values});
-        }
-        source
+            "helm": {"releaseName": name, "valuesObject": values},
+        })
     };
     let in_git = json!({
         "repoURL": args.repository,
         "path": format!("{path}/nodepools"),
         "targetRevision": "HEAD",
     });
+    // Argo CD overlooks that a new CRD is established until it compares the next time, minutes
+    // later, and the operator would wait as long.
+    let crds = json!({"additionalAnnotations": {"argocd.argoproj.io/ignore-healthcheck": "true"}});
     let applications = vec![
-        application("tenon-crds", "-2", chart("tenon-crds", None), false),
-        application("tenon", "0", chart("tenon", Some(values(desired))), true),
+        application("tenon-crds", "-2", chart("tenon-crds", crds), false),
+        application("tenon", "0", chart("tenon", values(desired)), true),
         application("tenon-nodepools", "1", in_git, false),
     ];
     let mut files = vec![("applications.yaml".to_owned(), applications)];
-    let options = "argocd.argoproj.io/sync-options";
-    files.extend(node_objects(desired, options, "Prune=false,Delete=false"));
+    files.extend(node_objects(desired, OPTIONS, "Prune=false,Delete=false"));
     files
 }
 

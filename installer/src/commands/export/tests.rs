@@ -99,6 +99,11 @@ fn nothing_that_holds_nodes_is_ever_pruned() {
             "Prune=false,Delete=false"
         );
     }
+    for body in argocd.iter().filter(|body| body["kind"] == "Application") {
+        let annotations = &body["metadata"]["annotations"];
+        assert_eq!(annotations["argocd.argoproj.io/sync-options"], "Prune=false");
+        assert_eq!(body["metadata"].get("finalizers"), None, "its deletion deletes nothing else");
+    }
     let crds = argocd.iter().find(|body| body["metadata"]["name"] == "tenon-crds").expect("one");
     assert_eq!(crds["spec"]["syncPolicy"]["automated"]["prune"], false);
     assert_eq!(crds["spec"]["source"]["repoURL"], "registry.example/charts");
