@@ -312,13 +312,18 @@ impl Bed {
         Exports { variables, path }
     }
 
+    /// The bed's environment for a child process, and nothing of the caller's but the search path.
+    pub(crate) fn child_environment(&self) -> BTreeMap<String, String> {
+        self.exports().environment(&self.environment.double.path)
+    }
+
     /// A command of a program with the bed's environment and nothing of the caller's but the search
     /// path; its home is the bed's directory.
     pub fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command
             .env_clear()
-            .envs(self.exports().environment(&self.environment.double.path))
+            .envs(self.child_environment())
             .env("HOME", self.dir())
             .current_dir(self.dir())
             .stdin(Stdio::null())

@@ -16,16 +16,20 @@ use tenon_aws_double::consistency::Delays;
 use tenon_aws_double::progress::Progress;
 use tokio::time::Instant;
 
+use crate::argocd::ArgoCd;
 use crate::bed::{Bed, BedConfig, BedError};
 use crate::cli::{INTERRUPTED, Output, interrupted};
 use crate::failure::Failure;
+use crate::flux::Flux;
 use crate::policy_coverage::{self, Statement};
 use crate::user::{NodeClass, User};
 use crate::wait::{NotYet, chain};
 
+mod argocd;
 mod chapters;
 mod cluster;
 mod flux;
+mod gitops;
 mod inventory;
 mod keda;
 mod pools;
@@ -93,8 +97,10 @@ pub struct Scene<'a> {
     before: Option<inventory::Inventory>,
     /// KEDA and its workers, from the chapter on in which they start.
     keda: Option<keda::Scaled>,
-    /// Flux and its repository, from the chapter on in which they start.
-    flux: Option<flux::Delivery>,
+    /// What Flux or Argo CD reads, from the chapter on in which they start.
+    delivery: Option<gitops::Delivery>,
+    flux: Option<Flux>,
+    argocd: Option<ArgoCd>,
     notes: Vec<String>,
     narrator: &'a Narrator,
 }
@@ -140,6 +146,9 @@ pub enum Neighbour {
     Keda,
     /// Flux installs Tenon from a git repository
     Flux,
+    /// Argo CD installs Tenon from a git repository
+    #[value(name = "argocd")]
+    ArgoCd,
 }
 
 impl Neighbour {
@@ -147,6 +156,7 @@ impl Neighbour {
         match self {
             Self::Keda => keda::CHAPTERS,
             Self::Flux => flux::CHAPTERS,
+            Self::ArgoCd => argocd::CHAPTERS,
         }
     }
 }
@@ -386,7 +396,9 @@ async fn tell(
         client: bed.client(),
         before: None,
         keda: None,
+        delivery: None,
         flux: None,
+        argocd: None,
         notes: Vec::new(),
         narrator,
     };

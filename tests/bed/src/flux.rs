@@ -137,10 +137,8 @@ async fn definitions(bed: &Bed, programs: &FluxPrograms) -> Result<(), Failure> 
     for crds in &programs.crds {
         let crds = crds.display().to_string();
         kubectl(bed, &["apply", "--server-side", "-f", &crds]).await?;
-        kubectl(bed, &["wait", "--for=condition=Established", "--timeout=30s", "-f", &crds])
-            .await?;
     }
-    Ok(())
+    Ok(objects::established(&bed.client()).await?)
 }
 
 /// Asks Flux to reconcile an object now, as `flux reconcile` and its webhooks do; `at` differs from

@@ -142,7 +142,7 @@ fn write_certificate(dir: &std::path::Path) -> Result<(), ServerError> {
 async fn definitions(bed: &Bed, programs: &KedaPrograms) -> Result<(), Failure> {
     let crds = programs.crds.display().to_string();
     kubectl(bed, &["apply", "--server-side", "-f", &crds]).await?;
-    kubectl(bed, &["wait", "--for=condition=Established", "--timeout=30s", "-f", &crds]).await
+    Ok(objects::established(&bed.client()).await?)
 }
 
 /// Makes the adapter the API server's source of external metrics. The name of an ExternalName

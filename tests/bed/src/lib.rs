@@ -8,6 +8,7 @@
 //! directory, and every error names the part that failed and its log.
 
 pub mod api_faults;
+pub mod argocd;
 pub mod attacher;
 pub mod bed;
 mod cli;
@@ -19,6 +20,7 @@ pub mod eviction_log;
 mod failure;
 pub mod flux;
 pub mod git;
+pub mod guide;
 pub mod installation;
 pub mod keda;
 mod kubectl;

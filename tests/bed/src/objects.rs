@@ -1,10 +1,15 @@
 //! The APIs of custom resources, Tenon's and its neighbours', and what the objects of a cluster say
 //! about themselves.
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{ApiResource, DynamicObject};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
+
+use crate::wait::{NotYet, eventually};
 
 /// The API of a custom resource.
 fn custom(
@@ -57,6 +62,24 @@ pub(crate) fn scaled_objects(client: &Client, namespace: &str) -> Api<DynamicObj
 
 pub(crate) fn kwok_node_classes(client: &Client) -> Api<DynamicObject> {
     custom(client, "karpenter.kwok.sh", "v1alpha1", "KWOKNodeClass", "kwoknodeclasses")
+}
+
+/// Waits until the API server serves all CRDs that there are.
+pub(crate) async fn established(client: &Client) -> Result<(), NotYet> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let served = |crd: &CustomResourceDefinition| {
+        let conditions = crd.status.as_ref().and_then(|status| status.conditions.as_ref());
+        conditions.is_some_and(|all| {
+            all.iter().any(|it| it.type_ == "Established" && it.status == "True")
+        })
+    };
+    eventually("the API server serves all CRDs", Duration::from_secs(30), async || {
+        let all = api.list(&ListParams::default()).await?.items;
+        let waiting: Vec<String> =
+            all.iter().filter(|crd| !served(crd)).map(ResourceExt::name_any).collect();
+        if waiting.is_empty() { Ok(true) } else { Err(waiting.join(", ").into()) }
+    })
+    .await
 }
 
 /// Whether a custom resource's condition is True.

@@ -50,9 +50,7 @@ impl Guide {
 
     /// A file of the guide, by the comment with which it begins.
     pub(crate) fn file(&self, name: &str) -> &'static str {
-        let blocks = self.blocks();
-        let block = blocks.iter().find(|block| block.text.starts_with(&format!("# {name}\n")));
-        block.unwrap_or_else(|| panic!("the guide has no {name}")).text
+        tenon_bed::guide::file(self.text, name)
     }
 
     /// Runs the commands of a section, one after the other; answers what they printed.

@@ -3,6 +3,7 @@
 
 mod api_faults;
 mod api_refusals;
+mod argocd;
 mod authentication;
 mod bed;
 mod checks;

@@ -1,6 +1,7 @@
 //! The programs of the control plane: found in the cache or in `KUBEBUILDER_ASSETS`, else built
 //! from the Go module in `tests/bed/control-plane` by the machine's Go. The registry, Prometheus,
-//! Alertmanager, KEDA and Flux are built in the same way from modules of their own beside it.
+//! Alertmanager, KEDA, Flux and Argo CD are built in the same way from modules of their own beside
+//! it.
 //!
 //! They are kept in `control-plane/<hash>/` of the cache, where the hash covers go.mod and go.sum:
 //! another set of versions gets another directory, and a program that is there is complete (it is
@@ -77,6 +78,16 @@ const FLUX: Module = Module {
     files: &[
         ("go.mod", include_str!("../../flux/go.mod")),
         ("go.sum", include_str!("../../flux/go.sum")),
+    ],
+};
+
+const ARGO_CD: Module = Module {
+    name: "argocd",
+    tags: "",
+    files: &[
+        ("go.mod", include_str!("../../argocd/go.mod")),
+        ("go.sum", include_str!("../../argocd/go.sum")),
+        ("main.go", include_str!("../../argocd/main.go")),
     ],
 };
 
@@ -365,6 +376,27 @@ impl FluxPrograms {
             helm: build("helm-controller", HELM).await?,
             crds,
         })
+    }
+}
+
+/// Argo CD's program, and what belongs to it. Both exist.
+#[derive(Clone, Debug)]
+pub struct ArgoCdPrograms {
+    /// `redis`, `argocd-repo-server` and `application-controller` are its subcommands.
+    pub argocd: PathBuf,
+    /// Directory of Argo CD's source, with its manifests and the scripts that its image contains.
+    pub source: PathBuf,
+}
+
+impl ArgoCdPrograms {
+    /// Finds the program, and builds it if it is missing.
+    ///
+    /// # Errors
+    /// When Go is missing or the build fails.
+    pub async fn provide(progress: &Progress) -> Result<Self, ProgramError> {
+        let source = ARGO_CD.source("github.com/argoproj/argo-cd/v3").await?;
+        let argocd = ARGO_CD.build("argocd", ".", "-s -w", progress).await?;
+        Ok(Self { argocd, source })
     }
 }
 

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use super::chapters::INSTALL;
 use super::{Chapter, Scene, StoryError, bed, user};
 use crate::failure::Failure;
+use crate::guide;
 use crate::keda::Keda;
 use crate::objects;
 use crate::user::{User, instance_of};
@@ -169,14 +170,6 @@ async fn work(pods: Api<Pod>, name: String, queue: Queue, done: Arc<Mutex<BTreeS
     }
 }
 
-/// A file of the guide, by the comment with which it begins.
-fn file(name: &str) -> &'static str {
-    let blocks = GUIDE.split("```yaml\n").skip(1);
-    let mut texts = blocks.filter_map(|block| Some(block.split_once("```")?.0));
-    let begin = format!("# {name}\n");
-    texts.find(|text| text.starts_with(&begin)).expect("the guide has the files that it names")
-}
-
 /// Applies a file of the guide as its reader does.
 async fn apply(scene: &Scene<'_>, name: &str, text: &str) -> Result<(), StoryError> {
     let path = scene.bed.dir().join(name);
@@ -202,8 +195,8 @@ async fn keda(scene: &mut Scene<'_>) -> Result<(), StoryError> {
     scene.note(format!("KEDA runs, and the API server serves its metrics, after {seconds:.1} s"));
     let aws = scene.bed.aws().map_err(bed("use AWS"))?;
     let queue = Queue::create(aws.gateway().state().moto()).await.map_err(bed("create a queue"))?;
-    apply(scene, "nodepool.yaml", file("nodepool.yaml")).await?;
-    let worker = file("worker.yaml");
+    apply(scene, "nodepool.yaml", guide::file(GUIDE, "nodepool.yaml")).await?;
+    let worker = guide::file(GUIDE, "worker.yaml");
     let (before, rest) = worker.split_once("queueURL: ").expect("the guide names a queue");
     let (_, after) = rest.split_once('\n').expect("more lines");
     apply(scene, "worker.yaml", &format!("{before}queueURL: {}\n{after}", queue.url)).await?;
