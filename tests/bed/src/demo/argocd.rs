@@ -50,7 +50,7 @@ pub(super) const CHAPTERS: &[Chapter] = &[
     },
     Chapter {
         title: "Freeze",
-        shows: "`tenon freeze` holds while the Application of the NodePools is not reconciled; `tenon unfreeze` returns to what git says.",
+        shows: "Argo CD ends a `tenon freeze`, except while the Application of the NodePools is not reconciled; `tenon unfreeze` returns to what git says.",
         tell: |scene| Box::pin(freeze(scene)),
     },
     Chapter {
@@ -229,15 +229,27 @@ async fn skip(scene: &Scene<'_>, name: &str, value: Value) -> Result<(), StoryEr
 
 async fn freeze(scene: &mut Scene<'_>) -> Result<(), StoryError> {
     let before = gitops::pool(scene).await?;
+    let file = settings(scene);
+    let unfreeze = ["unfreeze", "-f", &file];
+    let is_as_before = async || Ok(gitops::pool(scene).await? == before);
+    gitops::freeze(scene).await?;
+    eventually("Argo CD ends a freeze that it may end", MINUTE, is_as_before).await?;
+    run_tenon(scene.bed, &unfreeze).await?;
+    settled(scene, &APPLICATIONS).await?;
+
     skip(scene, NODE_POOLS, "true".into()).await?;
     let frozen = gitops::freeze(scene).await?;
     refresh(scene).await.map_err(bed("notify Argo CD"))?;
-    // The one that it has to skip keeps the annotation of the refresh.
     settled(scene, &[ROOT, "tenon"]).await?;
+    let skipped = argocd::applications(&scene.client).get(NODE_POOLS).await;
+    let skipped = skipped.map_err(bed("read an Application"))?;
+    if !skipped.annotations().contains_key(argocd::REFRESH) {
+        return Err(StoryError::Unexpected("Argo CD did not skip the NodePools".to_owned()));
+    }
     if gitops::pool(scene).await? != frozen {
         return Err(StoryError::Unexpected("Argo CD ended the freeze".to_owned()));
     }
-    run_tenon(scene.bed, &["unfreeze", "-f", &settings(scene)]).await?;
+    run_tenon(scene.bed, &unfreeze).await?;
     skip(scene, NODE_POOLS, Value::Null).await?;
     refresh(scene).await.map_err(bed("notify Argo CD"))?;
     settled(scene, &APPLICATIONS).await?;
