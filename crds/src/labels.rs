@@ -74,6 +74,9 @@ pub const REBOOT_PRE_BOOT_ID: &str = "karpenter.sh/reboot-pre-boot-id";
 /// How long a node may drain before its reboot, on the NodeClaim.
 pub const REBOOT_TERMINATION_GRACE_PERIOD: &str = "karpenter.sh/reboot-termination-grace-period";
 
+/// What a NodePool that `tenon freeze` has paused was like before; ours.
+pub const FROZEN: &str = "tenon.sh/frozen";
+
 // Finalizers and taints.
 
 /// Finalizer of NodeClaims and nodes.

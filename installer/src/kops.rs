@@ -7,7 +7,6 @@ pub(crate) mod augment;
 pub(crate) mod compare;
 pub(crate) mod operator;
 pub(crate) mod read;
-mod region;
 mod store;
 
 pub(crate) use self::store::ReadError;

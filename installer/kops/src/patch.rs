@@ -7,6 +7,10 @@ use serde_json::{Value, json};
 use crate::node_pool::base_name;
 use crate::problem::Problem;
 
+/// The annotation of a generated object with the patches that it has been changed by: a list in
+/// JSON. With it, whoever generates the object again needs no file.
+pub const PATCH_ANNOTATION: &str = "tenon.sh/kops-patch";
+
 /// Changes to generated objects, by kind and name; `*` stands for every name.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Patches(BTreeMap<(String, String), Value>);
@@ -50,8 +54,8 @@ pub fn parse_patches(text: &str) -> Result<Patches, Vec<Problem>> {
 }
 
 impl Patches {
-    /// Changes the objects. `elsewhere` are the names of InstanceGroups whose objects are not among
-    /// them: patches for those change nothing here.
+    /// Changes the objects, and records in their annotations how. `elsewhere` are the names of
+    /// InstanceGroups whose objects are not among them: patches for those change nothing here.
     ///
     /// # Errors
     /// Patches for objects of no InstanceGroup.
@@ -60,7 +64,21 @@ impl Patches {
         objects: impl IntoIterator<Item = &'a mut Value>,
         elsewhere: &[String],
     ) -> Result<(), Vec<Problem>> {
-        let mut objects = objects.into_iter().collect::<Vec<_>>();
+        let recorded = |object: &mut Value, patches: &[&Value]| {
+            let patches = serde_json::to_string(patches).unwrap_or_default();
+            object["metadata"]["annotations"] = json!({ PATCH_ANNOTATION: patches });
+        };
+        self.merge(objects, elsewhere, recorded)
+    }
+
+    /// Changes the objects, and hands `changed` each of those that were, with its patches.
+    fn merge<'a>(
+        &self,
+        objects: impl IntoIterator<Item = &'a mut Value>,
+        elsewhere: &[String],
+        changed: impl Fn(&mut Value, &[&Value]),
+    ) -> Result<(), Vec<Problem>> {
+        let mut objects = objects.into_iter().map(|it| (it, Vec::new())).collect::<Vec<_>>();
         let mut problems = Vec::new();
         // Those for all come first in the order of names.
         for ((kind, name), patch) in &self.0 {
@@ -70,10 +88,11 @@ impl Patches {
             let is_of =
                 |group: &String| name == group || (kind == "NodePool" && *name == base_name(group));
             let mut is_used = name == "*" || elsewhere.iter().any(is_of);
-            for object in &mut objects {
+            for (object, patches) in &mut objects {
                 if is_meant(object) {
                     is_used = true;
                     json_patch::merge(&mut object["spec"], patch);
+                    patches.push(patch);
                 }
             }
             if !is_used {
@@ -81,8 +100,24 @@ impl Patches {
                 problems.push(Problem::new(&what, "", "no such object is generated"));
             }
         }
+        for (object, patches) in objects.into_iter().filter(|(_, patches)| !patches.is_empty()) {
+            changed(object, &patches);
+        }
         if problems.is_empty() { Ok(()) } else { Err(problems) }
     }
+}
+
+/// Changes a generated object by the patches that are recorded in `annotation` of the object that
+/// it is to take the place of, and keeps the record.
+///
+/// # Errors
+/// If `annotation` is not such a record.
+pub fn apply_recorded(object: &mut Value, annotation: &str) -> Result<(), serde_json::Error> {
+    for patch in serde_json::from_str::<Vec<Value>>(annotation)? {
+        json_patch::merge(&mut object["spec"], &patch);
+    }
+    object["metadata"]["annotations"] = json!({ PATCH_ANNOTATION: annotation });
+    Ok(())
 }
 
 impl Patches {
@@ -108,7 +143,7 @@ impl Patches {
                 })
             })
             .collect::<Vec<_>>();
-        self.apply(alone.iter_mut(), elsewhere)?;
+        self.merge(alone.iter_mut(), elsewhere, |_, _| {})?;
         let mut problems = Vec::new();
         for (alone, object) in alone.iter().zip(objects) {
             let name = object["metadata"]["name"].as_str().unwrap_or_default();

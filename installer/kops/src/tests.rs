@@ -12,6 +12,8 @@ use tenon_crds::{EC2NodeClassSpec, NodePoolSpec};
 
 use crate::*;
 
+mod reading;
+
 const CLUSTER: &str = include_str!("tests/cluster-v1alpha2.yaml");
 const CLUSTER_3: &str = include_str!("tests/cluster-v1alpha3.yaml");
 const PLAIN: &str = include_str!("tests/plain.yaml");
@@ -311,6 +313,16 @@ spec: {weight: null, limits: {cpu: 100}}
     assert_eq!(objects[1]["spec"]["disruption"], json!({"consolidateAfter": "5m"}));
     assert_eq!(objects[1]["spec"]["limits"], json!({"cpu": 100}));
     assert_eq!(objects[1]["spec"]["weight"], Value::Null);
+    assert_eq!(objects[0]["metadata"]["annotations"], Value::Null);
+
+    // Whoever generates them again needs no file.
+    let mut again = generated(PLAIN).objects.remove(1);
+    let recorded = objects[1]["metadata"]["annotations"][PATCH_ANNOTATION].clone();
+    let recorded = recorded.as_str().expect("it has been patched");
+    apply_recorded(&mut again, recorded).expect("a record");
+    assert_eq!(again, objects[1]);
+    apply_recorded(&mut again, "{}").expect_err("no list");
+
     let text = "kind: NodePool\nmetadata: {name: gone}\nspec: {weight: 1}\n";
     let patches = parse_patches(text).expect("a patch");
     let wrong = patches.apply(&mut objects, &["other".to_owned()]);

@@ -6,13 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1;
 use tenon_crds::conditions::{Condition, READY, nodeclaim, nodepool};
+use tenon_crds::labels::FROZEN;
 use tenon_crds::{ConditionStatus, NodeClaim, NodePool};
 
 use super::expand::{name, namespace};
 use super::input::Input;
-
-/// The annotation of a NodePool that `tenon freeze` has paused.
-const FROZEN: &str = "tenon.sh/frozen";
 
 /// Older events say nothing about now.
 const RECENT: SignedDuration = SignedDuration::from_mins(15);

@@ -18,6 +18,7 @@ use tenon_installer_core::plan::text::{counts, plan_lines};
 use tenon_installer_core::plan::{Action, Op};
 use tenon_installer_core::target;
 use tenon_installer_core::words::count;
+use tenon_kops::read::State;
 use tenon_kops::{Generated, Location, Patches, parse_patches};
 
 use super::execution::confirm;
@@ -28,7 +29,7 @@ use crate::errors::ExpectedError;
 use crate::exit_codes::EXIT_DRIFT;
 use crate::kops::ReadError;
 use crate::kops::compare::{Comparison, against_cluster, compare};
-use crate::kops::read::{self, State};
+use crate::kops::read;
 use crate::printer::Printer;
 
 /// The schemas of the reports.
@@ -90,13 +91,14 @@ async fn diff(
     printer.json(&report(&source, &found));
     let is_same = found.plan.steps.is_empty() && found.surplus.is_empty();
     if is_same {
+        say_rest(&found, printer);
         printer.prose("The cluster has what its InstanceGroups ask for.");
         return Ok(0);
     }
     if !found.plan.steps.is_empty() {
         printer.lines(&plan_lines(&found.plan, &found.impact));
     }
-    say_surplus(&found, printer);
+    say_rest(&found, printer);
     found.reasons.iter().for_each(|reason| printer.warn(reason));
     Ok(EXIT_DRIFT)
 }
@@ -111,7 +113,7 @@ async fn sync(global: &GlobalArgs, args: &SyncArgs, printer: Printer) -> Result<
         return Err(unfit(vec![why.to_owned()]));
     }
     let kube = source.connect(global).await?;
-    let found = source.compare(&generated, &kube, args.prune).await?;
+    let mut found = source.compare(&generated, &kube, args.prune).await?;
     let objects = found.plan.applied_objects();
     if !found.reasons.is_empty() {
         return Err(unfit(found.reasons));
@@ -129,14 +131,14 @@ async fn sync(global: &GlobalArgs, args: &SyncArgs, printer: Printer) -> Result<
     if found.plan.steps.is_empty() {
         printer.json(&report);
         printer.prose("Nothing to do: the cluster has what its InstanceGroups ask for.");
-        say_surplus(&found, printer);
+        say_rest(&found, printer);
         return Ok(0);
     }
     let lines = plan_lines(&found.plan, &found.impact);
     if args.consent.dry_run {
         printer.json(&report);
         printer.lines(&lines);
-        say_surplus(&found, printer);
+        say_rest(&found, printer);
         return Ok(0);
     }
     printer.note_lines(&lines);
@@ -153,9 +155,10 @@ async fn sync(global: &GlobalArgs, args: &SyncArgs, printer: Printer) -> Result<
         "The cluster has what its InstanceGroups ask for ({}).",
         counts(&found.plan)
     ));
-    if !args.prune {
-        say_surplus(&found, printer);
+    if args.prune {
+        found.surplus.clear();
     }
+    say_rest(&found, printer);
     Ok(0)
 }
 
@@ -190,6 +193,7 @@ async fn carry_out(
 
 /// What the state store says.
 struct Source {
+    location: Location,
     state: State,
     aws: Aws,
     /// Where its nodes are.
@@ -216,7 +220,7 @@ impl Source {
         if region != first {
             aws = global.connect_region(&region).await?;
         }
-        Ok(Self { state, aws, region })
+        Ok(Self { location, state, aws, region })
     }
 
     /// The same, and what its InstanceGroups become with the patches.
@@ -349,11 +353,16 @@ fn report(source: &Source, found: &Comparison) -> Value {
         "actions": found.plan.steps,
         "outlook": found.impact,
         "surplus": found.surplus.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "frozen": found.frozen.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "blockedBy": found.reasons,
     })
 }
 
-fn say_surplus(found: &Comparison, printer: Printer) {
+/// What is left as it is.
+fn say_rest(found: &Comparison, printer: Printer) {
+    for key in &found.frozen {
+        printer.note(&format!("{key} is paused and stays as it is: see `tenon unfreeze`"));
+    }
     if !found.surplus.is_empty() {
         let names = found.surplus.iter().map(ToString::to_string).collect::<Vec<_>>();
         printer.prose(&format!(

@@ -7,6 +7,7 @@ use kube::core::ApiResource;
 use serde_json::Value;
 use tenon_installer_core::failure::Failure;
 use tenon_installer_core::kubernetes::client::Cluster;
+use tenon_installer_core::kubernetes::freeze::is_frozen;
 use tenon_installer_core::kubernetes::object::{Key, Object, label};
 use tenon_installer_core::kubernetes::resources;
 use tenon_installer_core::plan::impact::Impact;
@@ -24,11 +25,12 @@ pub(crate) struct Comparison {
     pub reasons: Vec<String>,
     /// Objects that no InstanceGroup asks for any more.
     pub surplus: Vec<Key>,
+    /// NodePools that `tenon freeze` has paused: they stay as they are.
+    pub frozen: Vec<Key>,
 }
 
-/// Why this is not the cluster of kOps that is meant, with what to do; none if it is. kOps tells
-/// kops-controller the cluster's name.
-pub(crate) async fn against_cluster(kube: &Cluster, name: &str) -> Result<Option<String>, Failure> {
+/// The cluster's name in kOps, which tells it to kops-controller; none without kops-controller.
+pub(crate) async fn cluster_name(kube: &Cluster) -> Result<Option<String>, Failure> {
     let key = Key {
         api_version: "v1".to_owned(),
         kind: "ConfigMap".to_owned(),
@@ -38,7 +40,12 @@ pub(crate) async fn against_cluster(kube: &Cluster, name: &str) -> Result<Option
     let found = kube.get(&ApiResource::erase::<ConfigMap>(&()), &key).await?.unwrap_or_default();
     let config = found["data"]["config.yaml"].as_str().unwrap_or_default();
     let config: Value = serde_saphyr::from_str(config).unwrap_or_default();
-    Ok(match config["clusterName"].as_str() {
+    Ok(config["clusterName"].as_str().map(str::to_owned))
+}
+
+/// Why this is not the cluster of kOps that is meant, with what to do; none if it is.
+pub(crate) async fn against_cluster(kube: &Cluster, name: &str) -> Result<Option<String>, Failure> {
+    Ok(match cluster_name(kube).await? {
         Some(there) if there == name => None,
         Some(there) => Some(format!(
             "the kubeconfig is for cluster {there}, and the state store for {name}: choose the \
@@ -83,6 +90,8 @@ pub(crate) async fn compare(
         let key = object.key();
         match live.get(&key) {
             None => found.plan.steps.push(apply(object, Op::Create)),
+            // Its limits and budgets are those of `tenon freeze`.
+            Some(there) if is_frozen(&there.body) => found.frozen.push(key),
             Some(there) => {
                 found.reasons.extend(against(&object, &there.body));
                 let changes = object_changes(&object, &there.body, &[]);

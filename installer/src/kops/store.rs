@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use tenon_installer_core::aws::{Aws, AwsError};
 use tenon_installer_core::files::FileError;
 use tenon_installer_core::observe::bucket::Bucket;
+use tenon_kops::read::{Files, Unfit};
 use tenon_kops::{Location, Problem};
 
 /// The state store, or what EC2 knows of it, could not be read.
@@ -22,6 +23,12 @@ pub(crate) enum ReadError {
 impl From<AwsError> for ReadError {
     fn from(error: AwsError) -> Self {
         Self::Aws(error)
+    }
+}
+
+impl From<Unfit> for ReadError {
+    fn from(Unfit(reasons): Unfit) -> Self {
+        Self::Unfit(reasons)
     }
 }
 
@@ -54,9 +61,12 @@ impl Store {
             }
         })
     }
+}
 
-    /// The text of a file; `None` if there is none.
-    pub(super) async fn read(&self, name: &str) -> Result<Option<String>, ReadError> {
+impl Files for Store {
+    type Error = ReadError;
+
+    async fn read(&self, name: &str) -> Result<Option<String>, ReadError> {
         match self {
             Self::Folder(folder) => {
                 let path = folder.join(name);
@@ -70,9 +80,7 @@ impl Store {
         }
     }
 
-    /// Names of the files in a folder of it that ends with a slash or is empty; with a slash at
-    /// their end, those of folders.
-    pub(super) async fn names(&self, folder: &str) -> Result<Vec<String>, ReadError> {
+    async fn names(&self, folder: &str) -> Result<Vec<String>, ReadError> {
         let mut names = match self {
             Self::Folder(root) => {
                 let path = root.join(folder);

@@ -6,13 +6,11 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tenon_crds::labels::FROZEN;
 
 use super::merge_patch::merged;
 use super::object::annotation;
 use super::operator_deployment::{FLUX, gitops};
-
-/// Annotation: what a frozen NodePool was like before.
-pub(crate) const FROZEN: &str = "tenon.sh/frozen";
 
 /// With the value `disabled` Flux leaves an object as it is, whatever git says.
 const FLUX_RECONCILES: &str = "kustomize.toolkit.fluxcd.io/reconcile";

@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use proptest::prelude::*;
+use tenon_crds::labels::FROZEN;
 
 use super::*;
 use crate::apply::is_runnable;
 use crate::desired::Desired;
-use crate::kubernetes::freeze;
 use crate::kubernetes::helm::{self, Revision};
 use crate::kubernetes::object::Object;
 use crate::observe::actual::Actual;
@@ -200,7 +200,7 @@ fn a_frozen_node_pool_is_left_frozen() {
     let mut actual = complete(&desired);
     for (key, object) in &mut actual.objects {
         if key.kind == "NodePool" {
-            object["metadata"]["annotations"][freeze::FROZEN] = "{}".into();
+            object["metadata"]["annotations"][FROZEN] = "{}".into();
             object["spec"]["limits"]["cpu"] = "0".into();
         }
     }

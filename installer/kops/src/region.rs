@@ -1,7 +1,7 @@
 //! The region of an availability zone.
 
 /// `eu-west-1` for `eu-west-1a`, and `us-west-2` for the local zone `us-west-2-lax-1a`.
-pub(super) fn of_zone(zone: &str) -> Option<String> {
+pub(crate) fn of_zone(zone: &str) -> Option<String> {
     let mut parts = Vec::new();
     for part in zone.split('-') {
         let digits = part.trim_end_matches(|c: char| c.is_ascii_lowercase());
