@@ -4,6 +4,7 @@
 //! The state store is only read.
 
 pub(crate) mod augment;
+pub(crate) mod caller;
 pub(crate) mod compare;
 pub(crate) mod operator;
 pub(crate) mod read;

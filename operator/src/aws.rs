@@ -8,7 +8,7 @@
 //! queue, [`garbage`] collects what nobody uses.
 //!
 //! Nothing but [`ec2`], [`clients`], [`ssm`], [`cluster`], [`nodeclass::profile`],
-//! [`catalog::pricing`], [`zonal_shift`] and [`interruption`] calls AWS.
+//! [`catalog::pricing`], [`zonal_shift`], [`interruption`] and [`kops`] calls AWS.
 
 use std::sync::{Arc, OnceLock};
 
@@ -55,6 +55,7 @@ mod flight;
 mod garbage;
 mod instances;
 pub mod interruption;
+mod kops;
 mod launcher;
 mod leader;
 mod matching;

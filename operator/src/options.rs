@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{ArgAction, Args, Parser, ValueEnum};
+use tenon_kops::Location;
 use tenon_planner::policy::{MinValuesPolicy, Policy, PreferencePolicy};
 use tenon_planner::resources::MicroUsd;
 use tenon_state::options::{FeatureGates, dollars};
@@ -203,6 +204,10 @@ pub struct AwsOptions {
     /// Interval for looking up subnets.
     #[arg(long, env = "SUBNET_REFRESH_INTERVAL", default_value = "1m", value_parser = at_least_a_minute)]
     pub subnet_refresh_interval: PositiveDuration,
+    /// kOps' state store, such as s3://BUCKET: NodePools and EC2NodeClasses that `tenon kops sync`
+    /// has created follow their InstanceGroups. Empty means none.
+    #[arg(long, env = "KOPS_STATE_STORE", default_value = "", value_parser = state_store)]
+    pub kops_state_store: String,
 }
 
 /// Options of the kwok provider.
@@ -371,6 +376,17 @@ fn share(text: &str) -> Result<f64, String> {
     }
 }
 
+fn state_store(text: &str) -> Result<String, String> {
+    match Location::parse(text) {
+        _ if text.is_empty() => Ok(String::new()),
+        Ok(Location::Bucket { .. }) => Ok(text.to_owned()),
+        Ok(Location::Folder(_)) => {
+            Err("the operator reads state stores in S3 only: write s3://BUCKET".to_owned())
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 fn at_least_a_minute(text: &str) -> Result<PositiveDuration, String> {
     let duration: PositiveDuration = text.parse()?;
     if duration.0 < std::time::Duration::from_mins(1) {
@@ -426,6 +442,9 @@ mod tests {
             ["--cluster-endpoint=example.com"],
             ["--vm-memory-overhead-percent=-1"],
             ["--ami-refresh-interval=30s"],
+            ["--kops-state-store=states"],
+            ["--kops-state-store=file:///states"],
+            ["--kops-state-store=gs://states"],
             ["--disable-leader-election=yes"],
             ["--cloud-provider=gcp"],
             ["--node-price=-1"],

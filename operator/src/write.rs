@@ -330,6 +330,27 @@ impl Writer {
         send(self.all(), verb, class.meta(), body, Unchanged, Endpoint::Status).await
     }
 
+    /// Applies fields of a NodeClass by server-side apply: those that were applied before and are
+    /// not in `body` are removed, those of others stay.
+    pub(crate) async fn apply_class<K: Unwatched>(
+        &self,
+        class: &K,
+        body: Value,
+    ) -> Result<K, WriteError> {
+        apply(self.all(), class.meta(), body).await
+    }
+
+    /// The same for a NodePool.
+    pub(crate) async fn apply_pool(
+        &self,
+        pool: &NodePool,
+        body: Value,
+    ) -> Result<NodePool, WriteError> {
+        let applied: NodePool = apply(self.all(), &pool.metadata, body).await?;
+        self.state.apply(Change::Written(applied.clone().into_object())).await;
+        Ok(applied)
+    }
+
     /// Takes the finalizer off a Node, so that it goes.
     pub async fn release_node(&self, node: &Node) -> Result<(), WriteError> {
         let body = json!({"metadata": {"finalizers": without_ours(&node.metadata)}});
@@ -472,6 +493,18 @@ impl Writer {
             }
         }
     }
+}
+
+/// Applies fields to the object that was read, and creates none.
+async fn apply<K>(api: Api<K>, metadata: &ObjectMeta, mut body: Value) -> Result<K, WriteError>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    body["metadata"]["uid"] = json!(metadata.uid);
+    let name = name(metadata);
+    let params = PatchParams::apply(MANAGER).force();
+    let answer = api.patch(&name, &params, &Patch::Apply(body)).await;
+    answer.map_err(|source| error("applying", &K::kind(&()), &name, source))
 }
 
 /// Merges `body` into an object or its status.

@@ -93,6 +93,7 @@
       (list "LARGEST_SHARE" "largestShare")
       (list "FEW_NODES" "fewNodes")
       (list "SCHEDULER_CONFIG" "schedulerConfig")
+      (list "KOPS_STATE_STORE" "kopsStateStore")
       (list "VM_MEMORY_OVERHEAD_PERCENT" "vmMemoryOverheadPercent")
       (list "ISOLATED_VPC" "isolatedVPC")
       (list "STATIC_INSTANCE_PROFILES" "staticInstanceProfiles")

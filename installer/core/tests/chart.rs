@@ -84,7 +84,7 @@ const VALUE_SETS: [(&str, &str); 31] = [
     ),
     (
         "settings on",
-        "settings:\n  interruptionQueue: queue\n  clusterEndpoint: https://example.com\n  clusterCABundle: Zm9v\n  isolatedVPC: true\n  staticInstanceProfiles: true\n  eksControlPlane: true\n  enableZonalShift: true\n  disableDryRun: true\n  disableClusterStateObservability: true\n  vmMemoryOverheadPercent: 0.1\n  featureGates:\n    nodeRepair: true\n    staticCapacity: true\n  schedulerConfig: |\n    podTopologySpread:\n      defaultConstraints:\n        - maxSkew: 1\n          topologyKey: zone # \"quoted\"\n          whenUnsatisfiable: DoNotSchedule\n",
+        "settings:\n  interruptionQueue: queue\n  clusterEndpoint: https://example.com\n  clusterCABundle: Zm9v\n  isolatedVPC: true\n  staticInstanceProfiles: true\n  eksControlPlane: true\n  enableZonalShift: true\n  disableDryRun: true\n  disableClusterStateObservability: true\n  kopsStateStore: s3://states\n  vmMemoryOverheadPercent: 0.1\n  featureGates:\n    nodeRepair: true\n    staticCapacity: true\n  schedulerConfig: |\n    podTopologySpread:\n      defaultConstraints:\n        - maxSkew: 1\n          topologyKey: zone # \"quoted\"\n          whenUnsatisfiable: DoNotSchedule\n",
     ),
     (
         "host network",

@@ -24,11 +24,13 @@ pub enum KopsCommand {
     Diff(DiffArgs),
     /// Apply the NodePools and EC2NodeClasses for the InstanceGroups to the cluster
     ///
-    /// Run it after each `kops update cluster --yes`: kOps' script for new nodes has changed then,
-    /// and nodes that boot with the old one cannot join. Nodes that run are replaced as the
-    /// disruption budgets of their NodePools allow. Fields that you set yourself are kept.
+    /// An operator that is given the state store (settings.kopsStateStore) follows later changes of
+    /// the InstanceGroups. Otherwise, run this command after each `kops update cluster --yes`: the
+    /// script of kOps for new nodes has changed then, and nodes that boot with the old one cannot
+    /// join. Existing nodes are replaced as the disruption budgets of their NodePools allow. Fields
+    /// that you set yourself are kept.
     Sync(SyncArgs),
-    /// Print what the operator needs in a kOps cluster: permissions for the Cluster, or Helm values
+    /// Print permissions and Helm values for the operator, or the IAM policies that you need
     Export(ExportArgs),
     /// Create the interruption queue of the cluster and the rules that feed it
     ///
@@ -127,6 +129,10 @@ pub enum KopsExport {
     Cluster,
     /// Values of the chart
     Values,
+    /// The IAM policy that you need to run `tenon kops`, but for `augment`
+    Caller,
+    /// The IAM policy that you need to run `tenon kops augment`
+    AugmentCaller,
 }
 
 /// `tenon kops queue`

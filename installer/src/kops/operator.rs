@@ -1,11 +1,15 @@
 //! Tenon's operator in a kOps cluster, as kOps and Helm install it: the permissions that go into
 //! the Cluster, and the values of the chart.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 use tenon_iam_policies::controller::{ControllerPolicy, controller_policies};
-use tenon_iam_policies::size::{SizeError, check_inline};
-use tenon_iam_policies::{Features, InstanceProfiles, Partition, Scope};
-use tenon_kops::{queue_name, role_name};
+use tenon_iam_policies::size::{INLINE_LIMIT, SizeError};
+use tenon_iam_policies::{Document, Features, InstanceProfiles, Partition, Scope, Statement};
+use tenon_kops::{
+    CLUSTER_FILE, GROUPS_FOLDER, Location, node_config_file, queue_name, role_name, script_file,
+};
 
 /// The operator's ServiceAccount, as the chart names it.
 const ACCOUNT: &str = "karpenter";
@@ -33,10 +37,14 @@ pub(crate) struct Place {
     pub control_planes: i64,
     /// ARNs of the roles of its nodes.
     pub node_roles: Vec<String>,
+    /// The state store.
+    pub store: Location,
+    /// Where in it, or elsewhere, the scripts of its nodes are.
+    pub config_base: Location,
 }
 
 impl Place {
-    fn scope(&self) -> Scope {
+    pub(super) fn scope(&self) -> Scope {
         Scope {
             partition: Partition::of_region(&self.region),
             region: self.region.clone(),
@@ -52,6 +60,40 @@ impl Place {
             },
         }
     }
+
+    /// The permissions to read the state store; none for a folder.
+    pub(super) fn reads_store(&self) -> Vec<Statement> {
+        let partition = Partition::of_region(&self.region).as_str();
+        let arn = |folder: &Location, file: &str| match folder {
+            Location::Bucket { bucket, prefix } if prefix.is_empty() => {
+                Some(format!("arn:{partition}:s3:::{bucket}/{file}"))
+            }
+            Location::Bucket { bucket, prefix } => {
+                Some(format!("arn:{partition}:s3:::{bucket}/{prefix}/{file}"))
+            }
+            Location::Folder(_) => None,
+        };
+        let folder = self.store.join(&self.cluster);
+        let files = [
+            arn(&folder, CLUSTER_FILE),
+            arn(&folder, &format!("{GROUPS_FOLDER}*")),
+            arn(&self.config_base, &script_file("*")),
+            arn(&self.config_base, &node_config_file("*")),
+        ];
+        let files = files.into_iter().flatten().collect::<Vec<_>>();
+        if files.is_empty() {
+            return Vec::new();
+        }
+        let bucket = |arn: &String| arn.split('/').next().unwrap_or_default().to_owned();
+        let buckets = files.iter().map(bucket).collect::<BTreeSet<_>>();
+        // Without the right to list a bucket, a file that kOps has not written yet looks like one
+        // that may not be read.
+        let list = ["s3:GetBucketLocation", "s3:ListBucket"];
+        vec![
+            Statement::allow("AllowFindingStateStoreObjects", list).on(buckets),
+            Statement::allow("AllowReadingInstanceGroups", ["s3:GetObject"]).on(files),
+        ]
+    }
 }
 
 /// What `kops edit cluster` is to add: kOps creates the operator's role from it.
@@ -61,9 +103,15 @@ impl Place {
 pub(crate) fn cluster_spec(place: &Place) -> Result<Value, SizeError> {
     let mut policies = controller_policies(&place.scope());
     policies.retain(|policy| policy.part != ControllerPolicy::EksIntegration);
-    check_inline(&policies)?;
-    let statements = policies.iter().flat_map(|policy| {
-        let document: Value = serde_json::from_str(&policy.document.to_json()).unwrap_or_default();
+    let documents = policies.into_iter().map(|policy| policy.document);
+    let reads_store = Some(place.reads_store()).filter(|statements| !statements.is_empty());
+    let documents = documents.chain(reads_store.map(Document::new)).collect::<Vec<_>>();
+    let size = documents.iter().map(Document::size).sum();
+    if size > INLINE_LIMIT {
+        return Err(SizeError::Inline { size });
+    }
+    let statements = documents.iter().flat_map(|document| {
+        let document: Value = serde_json::from_str(&document.to_json()).unwrap_or_default();
         document["Statement"].as_array().cloned().unwrap_or_default()
     });
     // kOps takes the list of statements, and writes the document around it.
@@ -96,6 +144,14 @@ pub(crate) fn values(place: &Place) -> Value {
             "path": "token",
         },
     });
+    let mut settings = json!({
+        "clusterName": cluster,
+        "clusterEndpoint": format!("https://api.internal.{cluster}"),
+        "interruptionQueue": queue_name(cluster),
+    });
+    if matches!(place.store, Location::Bucket { .. }) {
+        settings["kopsStateStore"] = place.store.to_string().into();
+    }
     json!({
         "replicas": place.control_planes.clamp(1, 2),
         // The cluster's own name server may be waiting for the first node.
@@ -116,11 +172,7 @@ pub(crate) fn values(place: &Place) -> Value {
                 {"name": "AWS_WEB_IDENTITY_TOKEN_FILE", "value": format!("{TOKEN_FOLDER}token")},
             ],
         },
-        "settings": {
-            "clusterName": cluster,
-            "clusterEndpoint": format!("https://api.internal.{cluster}"),
-            "interruptionQueue": queue_name(cluster),
-        },
+        "settings": settings,
     })
 }
 
@@ -135,6 +187,8 @@ mod tests {
             account: "123456789012".to_owned(),
             control_planes,
             node_roles: vec!["arn:aws:iam::123456789012:role/nodes.shop.example.com".to_owned()],
+            store: Location::parse("s3://states").expect("a bucket"),
+            config_base: Location::parse("s3://configs/shop").expect("a bucket"),
         }
     }
 
@@ -159,8 +213,28 @@ mod tests {
         let of = |sid: &str| statements.iter().find(|statement| statement["Sid"] == sid);
         let pass = of("AllowPassingInstanceRole").expect("nodes have a role");
         assert!(pass["Resource"].to_string().contains("role/nodes.shop.example.com"), "{pass}");
+        let read = of("AllowReadingInstanceGroups").expect("it follows the state store");
+        assert_eq!(
+            read["Resource"],
+            json!([
+                "arn:aws:s3:::states/shop.example.com/config",
+                "arn:aws:s3:::states/shop.example.com/instancegroup/*",
+                "arn:aws:s3:::configs/shop/igconfig/node/*/nodeupscript.sh",
+                "arn:aws:s3:::configs/shop/igconfig/node/*/nodeupconfig.yaml",
+            ])
+        );
+        let list = of("AllowFindingStateStoreObjects").expect("it follows the state store");
+        assert_eq!(list["Resource"], json!(["arn:aws:s3:::configs", "arn:aws:s3:::states"]));
         let queue = of("AllowInterruptionQueueActions").expect("there is a queue");
         assert!(queue["Resource"].to_string().contains(":shop-example-com-tenon"), "{queue}");
+    }
+
+    #[test]
+    fn a_state_store_in_a_folder_is_not_followed() {
+        let store = Location::parse("file:///states").expect("a folder");
+        let place = Place { config_base: store.join("shop"), store, ..place(1) };
+        assert_eq!(place.reads_store(), []);
+        assert!(values(&place)["settings"]["kopsStateStore"].is_null());
     }
 
     #[test]

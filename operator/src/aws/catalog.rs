@@ -213,6 +213,11 @@ impl Catalogs {
         !types.infos.is_empty() && !types.zones.is_empty()
     }
 
+    /// Names of all types of the region.
+    pub(super) fn type_names(&self) -> Vec<String> {
+        self.types.read().infos.iter().map(|info| info.name.clone()).collect()
+    }
+
     fn set_types(&self, infos: Vec<TypeInfo>, zones: BTreeMap<String, BTreeSet<String>>) {
         let mut types = self.types.write();
         if *types.infos != infos || *types.zones != zones {

@@ -30,6 +30,8 @@ pub(crate) struct Clients {
     pub eks: aws_sdk_eks::Client,
     /// Zonal shifts.
     pub zonal_shift: aws_sdk_arczonalshift::Client,
+    /// S3, from which clients are made for the regions of buckets.
+    pub s3: aws_sdk_s3::Config,
     /// Price lists, in a region that serves them.
     pub pricing: aws_sdk_pricing::Client,
     /// The region of the cluster.
@@ -106,6 +108,8 @@ impl Clients {
             sqs: client!(aws_sdk_sqs, timeout_config(sqs_timeouts(config))),
             eks: client!(aws_sdk_eks),
             zonal_shift: client!(aws_sdk_arczonalshift),
+            // An endpoint of one's own has no host name per bucket.
+            s3: config_of!(aws_sdk_s3, force_path_style(config.endpoint_url().is_some())).build(),
             pricing: client!(
                 aws_sdk_pricing,
                 region(Region::new(pricing_region(&region).unwrap_or(NO_PRICES)))

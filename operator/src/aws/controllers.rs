@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::deprecation::DeprecatedImages;
 use super::garbage::{InstanceGarbage, ProfileGarbage, TemplateGarbage};
 use super::interruption::status::StatusChecks;
+use super::kops::KopsFollower;
 use super::nodeclass::NodeClasses;
 use super::offerings::OfferingGauges;
 use super::reservation_end::ReservationEnd;
@@ -29,6 +30,9 @@ pub(super) fn start(leader: &Leader, tasks: &mut Tasks) {
     periodic(OfferingGauges::new(Arc::clone(&leader.provider)), tasks);
     periodic(ReservationEnd(own()), tasks);
     periodic(StatusChecks::new(own()), tasks);
+    if let Some(location) = &options.kops_state_store {
+        periodic(KopsFollower::new(own(), location.clone()), tasks);
+    }
     if !options.interruption_queue.is_empty() {
         let Leader { provider, context, write } = own();
         tasks.spawn("interruption", async move {

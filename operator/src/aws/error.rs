@@ -110,6 +110,22 @@ impl Error {
         self.kind == Kind::NotFound
     }
 
+    /// Whether a bucket has no object with the key that was named.
+    pub(crate) fn is_missing_object(&self) -> bool {
+        self.code.as_deref() == Some("NoSuchKey")
+    }
+
+    /// An answer that broke off.
+    pub(crate) fn interrupted(operation: &'static str) -> Self {
+        Self {
+            operation,
+            kind: Kind::Transient,
+            code: None,
+            message: "the connection broke".to_owned(),
+            request_id: None,
+        }
+    }
+
     /// Who has to know.
     pub fn concern(&self) -> Concern {
         if self.is_retryable() { Concern::Passing } else { Concern::Administrator }
@@ -175,7 +191,9 @@ pub(super) fn kind_of(code: &str) -> Kind {
         | "InvalidLaunchTemplateId.NotFound"
         | "QueueDoesNotExist"
         | "AWS.SimpleQueueService.NonExistentQueue"
+        | "NoSuchBucket"
         | "NoSuchEntity"
+        | "NoSuchKey"
         | "ParameterNotFound"
         | "InvalidPlacementGroup.Unknown"
         | "ResourceNotFoundException" => Kind::NotFound,

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tenon_kops::Location;
+
 use crate::options::Options;
 
 /// The options that the AWS provider reads.
@@ -36,6 +38,8 @@ pub struct AwsSettings {
     pub ami_refresh_interval: Duration,
     /// `--subnet-refresh-interval`.
     pub subnet_refresh_interval: Duration,
+    /// `--kops-state-store`.
+    pub kops_state_store: Option<Location>,
 }
 
 impl From<&Options> for AwsSettings {
@@ -56,6 +60,7 @@ impl From<&Options> for AwsSettings {
             reserved_capacity: options.core.feature_gates.is_on("ReservedCapacity"),
             ami_refresh_interval: aws.ami_refresh_interval.0,
             subnet_refresh_interval: aws.subnet_refresh_interval.0,
+            kops_state_store: Location::parse(&aws.kops_state_store).ok(),
         }
     }
 }

@@ -28,6 +28,7 @@ use axum::http::Uri;
 use clap::Parser;
 use futures::future::{BoxFuture, FutureExt as _, join_all};
 use parking_lot::Mutex;
+use tenon_kops::Location;
 use tenon_state::probe::{ProbeReport, Reach, SCHEMA, ServiceReach};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
@@ -37,8 +38,8 @@ use super::error::{Error, Kind};
 use super::options::AwsSettings;
 use crate::options::Options;
 
-/// A pod's message has 4,096 bytes, for up to eight services.
-const MESSAGE: usize = 125;
+/// A pod's message has 4,096 bytes, for up to nine services.
+const MESSAGE: usize = 80;
 
 const CONNECT: Duration = Duration::from_secs(5);
 const CALL: Duration = Duration::from_secs(20);
@@ -107,6 +108,7 @@ enum Service {
     Iam,
     Pricing,
     ZonalShift,
+    S3,
 }
 
 /// The services that an operator with these settings calls.
@@ -132,6 +134,9 @@ fn services(settings: &AwsSettings, region: &str) -> Vec<Service> {
     }
     if settings.enable_zonal_shift {
         services.push(Service::ZonalShift);
+    }
+    if settings.kops_state_store.is_some() {
+        services.push(Service::S3);
     }
     services
 }
@@ -179,6 +184,15 @@ fn calls<'a>(
             reach("pricing", |seen| prices.interceptor(seen).send()).boxed()
         }
         Service::ZonalShift => zonal_shift(settings, sts.clone(), clients).boxed(),
+        Service::S3 => {
+            let bucket = match &settings.kops_state_store {
+                Some(Location::Bucket { bucket, .. }) => bucket.as_str(),
+                _ => "",
+            };
+            let s3 = aws_sdk_s3::Client::from_conf(clients.s3.clone());
+            let s3 = s3.get_bucket_location().bucket(bucket).customize();
+            reach("s3", |seen| s3.interceptor(seen).send()).boxed()
+        }
     };
     services(settings, &clients.region).into_iter().map(call).collect()
 }
@@ -318,7 +332,7 @@ mod tests {
 
     #[test]
     fn those_services_are_asked_that_the_operator_calls() {
-        use Service::{Ec2, Eks, Iam, Pricing, Sqs, Ssm, Sts, ZonalShift};
+        use Service::{Ec2, Eks, Iam, Pricing, S3, Sqs, Ssm, Sts, ZonalShift};
         let isolated = AwsSettings {
             cluster_endpoint: "https://10.0.0.1".to_owned(),
             isolated_vpc: true,
@@ -328,6 +342,12 @@ mod tests {
         assert_eq!(services(&isolated, "eu-west-1"), [Ec2, Ssm, Sts]);
         let shifted = AwsSettings { enable_zonal_shift: true, ..isolated };
         assert_eq!(services(&shifted, "eu-west-1"), [Ec2, Ssm, Sts, Eks, ZonalShift]);
+        let kops = AwsSettings {
+            cluster_endpoint: "https://10.0.0.1".to_owned(),
+            kops_state_store: Location::parse("s3://states").ok(),
+            ..mk_settings()
+        };
+        assert_eq!(services(&kops, "eu-west-1"), [Ec2, Ssm, Sts, Iam, Pricing, S3]);
         let whole = AwsSettings {
             interruption_queue: "queue".to_owned(),
             enable_zonal_shift: true,
@@ -379,12 +399,12 @@ mod tests {
             millis: 20_000,
         };
         let services =
-            ["ec2", "ssm", "sts", "eks", "sqs", "iam", "pricing", "arc-zonal-shift"].map(reached);
+            ["ec2", "ssm", "sts", "eks", "sqs", "iam", "pricing", "arc-zonal-shift", "s3"];
         let why = shorten(&"é".repeat(4096));
         let report = ProbeReport {
             schema: SCHEMA.to_owned(),
             no_credentials: Some(why),
-            services: services.into(),
+            services: services.map(reached).into(),
         };
         let text = serde_json::to_string(&report).expect("plain data");
         assert!(text.len() < 4096, "{} bytes", text.len());

@@ -332,6 +332,7 @@ pub(super) fn mk_settings() -> AwsSettings {
         reserved_capacity: true,
         ami_refresh_interval: Duration::from_secs(60),
         subnet_refresh_interval: Duration::from_secs(60),
+        kops_state_store: None,
     }
 }
 
@@ -344,6 +345,7 @@ pub(super) fn mk_provider(rules: &[&Rule]) -> AwsProvider {
         sqs: mock_client!(aws_sdk_sqs, &[]),
         eks: mock_eks(&[]),
         zonal_shift: mock_arc(&[]),
+        s3: mock_client!(aws_sdk_s3, &[]).config().clone(),
         pricing: mock_client!(aws_sdk_pricing, &[]),
         region: "eu-central-1".to_owned(),
     };

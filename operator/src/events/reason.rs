@@ -63,6 +63,10 @@ reasons! {
     FailedDraining,
     /// On a pod: why no machine can be launched for it.
     FailedScheduling,
+    /// On an EC2NodeClass or NodePool: it was changed to what its InstanceGroup of kOps asks for.
+    InstanceGroupFollowed,
+    /// On an EC2NodeClass: why it does not follow its InstanceGroup of kOps.
+    InstanceGroupNotFollowed,
     /// On an EC2NodeClass: its instance profile could not be made.
     InstanceProfileFailed,
     /// On a NodeClaim and its node: the instance stops.
@@ -138,6 +142,7 @@ impl Reason {
             | Self::FailedConsistencyCheck
             | Self::FailedDraining
             | Self::FailedScheduling
+            | Self::InstanceGroupNotFollowed
             | Self::InstanceProfileFailed
             | Self::Invalid
             | Self::InvalidDoNotDisruptAnnotation

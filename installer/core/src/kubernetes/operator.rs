@@ -334,6 +334,7 @@ fn environment(values: &Values) -> Vec<EnvVar> {
         ("LARGEST_SHARE", &settings.largest_share),
         ("FEW_NODES", &settings.few_nodes),
         ("SCHEDULER_CONFIG", &settings.scheduler_config),
+        ("KOPS_STATE_STORE", &settings.kops_state_store),
     ] {
         if !value.is_empty() {
             env.push(plain(name, value));

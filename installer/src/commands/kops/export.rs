@@ -7,6 +7,7 @@ use super::{Source, failed, unfit};
 use crate::cli::GlobalArgs;
 use crate::cli::kops::{ExportArgs, KopsExport};
 use crate::errors::ExpectedError;
+use crate::kops::caller::{Purpose, caller_policy};
 use crate::kops::operator::{Place, cluster_spec, values};
 use crate::kops::read;
 use crate::printer::Printer;
@@ -20,23 +21,36 @@ pub(super) async fn run(
     let caller = facts::read_caller(&source.aws).await.map_err(observe_failed)?;
     // Only the permissions name them.
     let node_roles = match args.what {
-        KopsExport::Cluster => {
+        KopsExport::Cluster | KopsExport::Caller => {
             read::node_roles(&source.aws, &source.state).await.map_err(failed)?
         }
-        KopsExport::Values => Vec::new(),
+        KopsExport::Values | KopsExport::AugmentCaller => Vec::new(),
     };
+    let folder = source.location.join(&source.state.cluster.name);
+    let config_base = source.state.config_base(&folder).map_err(|error| failed(error.into()))?;
     let place = Place {
+        store: source.location.clone(),
+        config_base,
         cluster: source.state.cluster.name.clone(),
         region: source.region.clone(),
         account: caller.account,
         control_planes: source.state.control_planes,
         node_roles,
     };
+    let policy = |purpose| {
+        let profiles = read::node_profiles(&source.state).into_iter().collect::<Vec<_>>();
+        let document = caller_policy(&place, &profiles, purpose);
+        printer.json(&document);
+        printer.text(document.to_json_pretty().trim_end());
+        Ok(0)
+    };
     let document = match args.what {
         KopsExport::Cluster => {
             cluster_spec(&place).map_err(|error| unfit(vec![error.to_string()]))?
         }
         KopsExport::Values => values(&place),
+        KopsExport::Caller => return policy(Purpose::Sync),
+        KopsExport::AugmentCaller => return policy(Purpose::Augment),
     };
     printer.json(&document);
     let text = serde_saphyr::to_string(&document).expect("JSON always goes into YAML");

@@ -12,6 +12,8 @@ pub(crate) struct Image {
     pub name: String,
     /// EC2's name of the architecture.
     pub architecture: String,
+    /// Such as `/dev/xvda`.
+    pub root_device: Option<String>,
     /// RFC 3339.
     pub created: String,
     /// RFC 3339.
@@ -43,6 +45,7 @@ pub(crate) async fn images(ec2: &Ec2, wanted: &[Filter], owners: &[String]) -> R
                         .architecture
                         .as_ref()
                         .map_or_else(String::new, |value| value.as_str().to_owned()),
+                    root_device: image.root_device_name.clone(),
                     created: image.creation_date.clone().unwrap_or_default(),
                     deprecated_at: image.deprecation_time.clone(),
                 });

@@ -39,19 +39,31 @@ pub(super) fn denied(bed: &Bed) -> Vec<String> {
 /// Gives whoever runs `tenon` the rights that `tenon iam caller` prints for a purpose, and no
 /// others. `settings` say what is installed.
 pub(super) async fn grant(bed: &Bed, purpose: &str, settings: &[&str]) {
-    let guard = must(bed.aws()).guard();
-    let key = &guard.administrator().access_key;
-    assert!(guard.identities.set_grants(key, Grants::Everything));
+    unrestrict(bed);
     let args = [&["iam", "caller", "--for", purpose, "-o", "json"][..], settings].concat();
     let printed = tenon(bed, &args, None).await;
     assert_eq!(printed.code, 0, "{}", printed.stderr);
     let printed: Value = serde_json::from_str(&printed.stdout).expect("one document");
-    let policies = printed["policies"].as_array().expect("a list").iter().map(|policy| {
-        let document: Document =
-            serde_json::from_value(policy["document"].clone()).expect("a policy document");
-        NamedDocument { name: policy["name"].as_str().expect("a name").to_owned(), document }
+    let policies = printed["policies"].as_array().expect("a list").iter();
+    restrict(bed, policies.map(|policy| policy["document"].clone()));
+}
+
+/// Gives whoever runs `tenon` the rights of these policies, and no others.
+pub(super) fn restrict(bed: &Bed, policies: impl IntoIterator<Item = Value>) {
+    let guard = must(bed.aws()).guard();
+    let policies = policies.into_iter().enumerate().map(|(at, policy)| {
+        let document: Document = serde_json::from_value(policy).expect("a policy document");
+        NamedDocument { name: format!("policy-{at}"), document }
     });
-    assert!(guard.identities.set_grants(key, Grants::Documents(policies.collect())));
+    let grants = Grants::Documents(policies.collect());
+    assert!(guard.identities.set_grants(&guard.administrator().access_key, grants));
+}
+
+/// Gives whoever runs `tenon` every right again.
+pub(super) fn unrestrict(bed: &Bed) {
+    let guard = must(bed.aws()).guard();
+    let key = &guard.administrator().access_key;
+    assert!(guard.identities.set_grants(key, Grants::Everything));
 }
 
 /// What a command may call.

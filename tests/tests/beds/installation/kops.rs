@@ -24,7 +24,10 @@ use tenon_bed::machine::KopsController;
 use tenon_bed::user::{LIMIT, NodeClass, User, instance_of};
 use tenon_bed::wait::{eventually, must};
 
+use super::calls::{denied, restrict, unrestrict};
 use super::command::tenon;
+
+mod follow;
 
 /// Its name in kOps; that of the bed is another one.
 const CLUSTER: &str = "shop.example.com";
@@ -209,6 +212,13 @@ impl Kops {
     async fn tenon(&self, args: &[&str]) -> Finished {
         let state = ["--state", STATE, "--region", self.bed.region()];
         tenon(&self.bed, &[&["kops"][..], args, &state].concat(), None).await
+    }
+
+    /// From now on `tenon` has the rights that `tenon kops export` prints, and no others.
+    async fn restrict(&self, policy: &str) {
+        let printed = self.tenon(&["export", policy, "-o", "json"]).await;
+        assert_eq!(printed.code, 0, "{}{}", printed.stdout, printed.stderr);
+        restrict(&self.bed, [must(serde_json::from_str(&printed.stdout))]);
     }
 
     async fn refused(&self, args: &[&str], why: &str) {
@@ -518,6 +528,7 @@ async fn kops_own_karpenter_gets_a_queue_that_kops_keeps() {
     assert_eq!(in_aws(&bed).await, (0, 0, vec![ADDON_ROLE.to_owned()]), "it was touched");
 
     // Killed after each step; the next run goes on.
+    kops.restrict("augment-caller").await;
     for steps in 1..=3 {
         let state = ["--state", STATE, "--region", bed.region()];
         let args = [&["kops"][..], &augment, &state].concat();
@@ -526,6 +537,7 @@ async fn kops_own_karpenter_gets_a_queue_that_kops_keeps() {
     }
     let done = kops.tenon(&augment).await;
     assert_eq!(done.code, 0, "{}{}", done.stdout, done.stderr);
+    unrestrict(&bed);
     let ours = vec![ADDON_ROLE.to_owned(), "tenon-interruption".to_owned()];
     assert_eq!(in_aws(&bed).await, (1, 5, ours.clone()));
     let user = User::new(bed.client(), NodeClass::Ec2);
@@ -553,8 +565,11 @@ async fn kops_own_karpenter_gets_a_queue_that_kops_keeps() {
     assert!(again.stdout.contains("Nothing to do"), "{}{}", again.stdout, again.stderr);
 
     // And takes it away again.
+    kops.restrict("augment-caller").await;
     let removed = kops.tenon(&["augment", "--remove", "--yes"]).await;
     assert_eq!(removed.code, 0, "{}{}", removed.stdout, removed.stderr);
+    assert_eq!(denied(&bed), Vec::<String>::new());
+    unrestrict(&bed);
     assert_eq!(in_aws(&bed).await, (0, 0, vec![ADDON_ROLE.to_owned()]));
     let left = variables(&bed).await.into_keys().collect::<Vec<_>>();
     assert_eq!(left, ["AWS_ROLE_ARN", "CLUSTER_NAME"]);
@@ -644,6 +659,7 @@ async fn the_operator_runs_in_a_kops_cluster_without_eks() {
     let spec = kops.tenon(&["export", "cluster", "-o", "json"]).await;
     assert_eq!(spec.code, 0, "{}", spec.stderr);
     control_plane(&bed, &must(serde_json::from_str(&spec.stdout))).await;
+    kops.restrict("caller").await;
     let queue = kops.tenon(&["queue", "--yes"]).await;
     assert_eq!(queue.code, 0, "{}{}", queue.stdout, queue.stderr);
     let printed = kops.tenon(&["export", "values"]).await;
@@ -663,11 +679,20 @@ async fn the_operator_runs_in_a_kops_cluster_without_eks() {
     let install = ["install", "karpenter", &operator, "-n", "kube-system", "-f", &file];
     helm(&bed, &[&install[..], &["--wait", "--timeout", "2m"]].concat()).await;
 
-    let synced = kops.tenon(&["sync", "--yes"]).await;
+    let patch = bed.dir().join("patch.yaml");
+    let one_by_one = json!({
+        "kind": "NodePool",
+        "metadata": { "name": "web" },
+        "spec": { "disruption": { "budgets": [{ "nodes": "1" }] }, "weight": 7 },
+    });
+    must(std::fs::write(&patch, one_by_one.to_string()));
+    let patch = patch.display().to_string();
+    let synced = kops.tenon(&["sync", "--patch", &patch, "--yes"]).await;
     assert_eq!(synced.code, 0, "{}{}", synced.stdout, synced.stderr);
     must(user.ready("EC2NodeClass", "web").await);
     must(user.scale("shop", 2, &json!({ "tier": "web" })).await);
     must(user.runs("shop", 2).await);
+    follow::follows(&kops, &user).await;
 
     // An interruption reaches it by the queue.
     let claim = must(user.claims("web").await).remove(0);
@@ -686,6 +711,7 @@ async fn the_operator_runs_in_a_kops_cluster_without_eks() {
     must(user.runs("shop", 2).await);
 
     // Nobody has asked EKS, nor been refused anything.
+    assert_eq!(denied(&bed), Vec::<String>::new());
     let calls = aws.gateway().control().calls();
     let of_eks = calls.all().iter().filter(|call| call.action.starts_with("eks:")).count();
     assert_eq!(of_eks, 0, "EKS was asked");

@@ -113,6 +113,11 @@ pub struct OperatorSettings {
     #[serde(deserialize_with = "lenient::text")]
     #[schemars(extend("type" = ["string", "number"]))]
     pub scheduler_config: String,
+    /// kOps' state store, such as `s3://BUCKET`: what `tenon kops sync` has created follows its
+    /// InstanceGroups; empty: none.
+    #[serde(deserialize_with = "lenient::text")]
+    #[schemars(extend("type" = ["string", "number"]))]
+    pub kops_state_store: String,
     /// Feature gates.
     pub feature_gates: FeatureGates,
     /// Feature gates of Karpenter's provider for AWS.
@@ -146,6 +151,7 @@ impl Default for OperatorSettings {
             few_nodes: String::new(),
             nominate_pods: true,
             scheduler_config: String::new(),
+            kops_state_store: String::new(),
             feature_gates: FeatureGates::default(),
             aws_feature_gates: AwsFeatureGates::default(),
         }

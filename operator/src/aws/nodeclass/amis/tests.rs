@@ -38,6 +38,7 @@ fn image(id: &str, arch: &str, created: &str, deprecated_at: Option<&str>) -> Im
         id: id.to_owned(),
         name: format!("name-{id}"),
         architecture: arch.to_owned(),
+        root_device: None,
         created: created.to_owned(),
         deprecated_at: deprecated_at.map(str::to_owned),
     }
