@@ -16,6 +16,7 @@ pub(crate) mod freeze;
 pub(crate) mod iam;
 pub(crate) mod install;
 pub(crate) mod kops;
+mod kops_cluster;
 pub(crate) mod migrate;
 mod observation;
 mod options;

@@ -11,6 +11,7 @@ use tenon_installer_core::settings::SettingsError;
 use tenon_installer_core::settings::problem::Problem;
 use tenon_installer_core::target::{self, Target};
 
+use super::kops_cluster;
 use super::observation::{Asking, Observation, observe_session};
 use super::preflight::show;
 use super::session::{Fallback, Session, observe_failed, source};
@@ -65,7 +66,9 @@ async fn observe(
 ) -> Result<Observed, ExpectedError> {
     let asking = Asking { installed: true, ..args.checks.asking() };
     let settings = args.installation.settings();
-    let session = Session::open(global, &settings, source(&settings)?, Fallback::Record).await;
+    let given = source(&settings)?;
+    kops_cluster::refuse(global, given.config.cluster.name.as_deref()).await?;
+    let session = Session::open(global, &settings, given, Fallback::Record).await;
     if let Ok(session) = session {
         session.introduce(*printer);
         let plan = session.plan().ok();

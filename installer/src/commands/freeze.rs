@@ -3,10 +3,12 @@
 use serde_json::json;
 use tenon_installer_core::apply::StepError;
 use tenon_installer_core::cleanup::Cleanup;
+use tenon_installer_core::kubernetes::client::Cluster;
 use tenon_installer_core::kubernetes::operator_deployment::{ARGO_CD, gitops};
 use tenon_installer_core::kubernetes::resources;
 
-use super::session::{Fallback, Session, observe_failed, source};
+use super::kops_cluster::{self, KopsCluster};
+use super::session::{Fallback, Session, observe_failed, source, take_lock_of};
 use crate::cli::GlobalArgs;
 use crate::cli::freeze::FreezeArgs;
 use crate::errors::ExpectedError;
@@ -22,17 +24,26 @@ pub(crate) async fn run(
     cleanup: &Cleanup,
 ) -> Result<u8, ExpectedError> {
     let settings = args.installation.settings();
-    let session =
-        Box::pin(Session::open(global, &settings, source(&settings)?, Fallback::Record)).await?;
-    session.introduce(*printer);
+    let source = source(&settings)?;
     let operation = if thaw { "unfreeze" } else { "freeze" };
-    let _lock = session.lock(global, operation, cleanup).await?;
+    let kops = kops_cluster::find(global, source.config.cluster.name.as_deref()).await;
+    // The session keeps the connection's token fresh.
+    let (cluster, target, _lock, _session) = if let Some(KopsCluster { name, kube }) = kops {
+        printer.note(&format!("kOps cluster {name}, by kubeconfig"));
+        let lock = take_lock_of(&kube, None, global, operation, cleanup).await?;
+        (kube, json!({"cluster": name}), lock, None)
+    } else {
+        let session = Box::pin(Session::open(global, &settings, source, Fallback::Record)).await?;
+        session.introduce(*printer);
+        let lock = session.lock(global, operation, cleanup).await?;
+        (session.target.cluster.clone(), session.target_json(), lock, Some(session))
+    };
     let motion = if thaw { Motion::Free } else { Motion::Still };
     if !thaw {
-        warn_of_argo_cd(&session, *printer).await?;
+        warn_of_argo_cd(&cluster, *printer).await?;
     }
     let mut changed = Vec::new();
-    let done = set_motion(&session.target.cluster, motion, &mut changed).await;
+    let done = set_motion(&cluster, motion, &mut changed).await;
     done.map_err(|error| {
         ExpectedError::Step(StepError {
             step: operation.to_owned(),
@@ -42,7 +53,7 @@ pub(crate) async fn run(
     })?;
     printer.json(&json!({
         "schema": "tenon.sh/freeze/v1alpha1",
-        "target": session.target_json(),
+        "target": target,
         "frozen": !thaw,
         "changed": changed,
     }));
@@ -61,8 +72,8 @@ pub(crate) async fn run(
 }
 
 /// Argo CD reverts what is not in git, and no mark on an object keeps it from that.
-async fn warn_of_argo_cd(session: &Session, printer: Printer) -> Result<(), ExpectedError> {
-    let pools = session.target.cluster.list(&resources::node_pools()).await;
+async fn warn_of_argo_cd(cluster: &Cluster, printer: Printer) -> Result<(), ExpectedError> {
+    let pools = cluster.list(&resources::node_pools()).await;
     for pool in pools.map_err(observe_failed)? {
         let live = json!(pool);
         if gitops(&live) == Some(ARGO_CD) {

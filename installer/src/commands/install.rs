@@ -20,6 +20,7 @@ use tokio::time::Instant;
 
 use self::asking::Answered;
 use super::execution::{Execution, confirm};
+use super::kops_cluster;
 use super::observation::{Asking, observe_session};
 use super::owner;
 use super::preflight;
@@ -47,6 +48,9 @@ pub(crate) async fn run(
         && global.may_ask()
         && args.settings.aws.installation.file.is_none()
         && saved.is_none();
+    if asks {
+        kops_cluster::refuse(global, None).await?;
+    }
     let answered =
         if asks { Some(Box::pin(asking::ask(global, args, printer)).await?) } else { None };
     let with_context = answered.as_ref().map(|answered| answered.global.clone());

@@ -11,6 +11,7 @@ use tenon_installer_core::settings::problem::Problem;
 use tenon_installer_core::target;
 use tenon_installer_core::words::count;
 
+use super::kops_cluster;
 use super::observation::{Asking, Observation, observe_session};
 use super::session::{Session, source};
 use crate::cli::GlobalArgs;
@@ -50,8 +51,10 @@ pub(crate) async fn run(
     printer: &Printer,
 ) -> Result<u8, ExpectedError> {
     let options = Options { strict: args.strict, ..args.checks.options()? };
+    let given = source(&args.settings)?;
+    kops_cluster::refuse(global, given.config.cluster.name.as_deref()).await?;
     let inferred = target::infer(&global.kubeconfig());
-    let settings = resolve(source(&args.settings)?, global, &args.settings, &inferred)?;
+    let settings = resolve(given, global, &args.settings, &inferred)?;
     let observation = Box::pin(Observation::at(global, settings)).await?;
     let seen = Box::pin(observation.observe(args.checks.asking())).await;
     Ok(show(&judge(&seen, &options), args.all, *printer))

@@ -26,6 +26,7 @@ use tenon_installer_core::settings::renamed::renamed;
 use tenon_installer_core::settings::{Inferred, Settings, Source};
 use tenon_installer_core::target::{self, Target};
 
+use super::kops_cluster;
 use crate::cli::overlay::resolve;
 use crate::cli::{GlobalArgs, SettingArgs};
 use crate::errors::ExpectedError;
@@ -86,6 +87,7 @@ impl Connection {
         source: Source,
         fallback: Fallback,
     ) -> Result<Self, ExpectedError> {
+        kops_cluster::refuse(global, source.config.cluster.name.as_deref()).await?;
         let inferred = target::infer(&global.kubeconfig());
         if fallback == Fallback::Record && source.file.is_none() {
             return Box::pin(Self::open_recorded(global, args, &inferred)).await;
