@@ -1,7 +1,6 @@
 //! IAM's limits on policy documents, to be checked at plan time: the first call that fails on one
 //! leaves a half-made role behind.
 
-use crate::controller::NamedPolicy;
 use crate::document::Document;
 
 /// All inline policies of one role together, in characters without white space. Can't be raised.
@@ -43,9 +42,11 @@ pub enum SizeError {
     },
 }
 
-/// Checks policies that are to be inline policies of one role.
-pub fn check_inline(policies: &[NamedPolicy]) -> Result<(), SizeError> {
-    let size = policies.iter().map(|policy| policy.document.size()).sum();
+/// Checks documents that are to be inline policies of one role.
+pub fn check_inline<'a>(
+    documents: impl IntoIterator<Item = &'a Document>,
+) -> Result<(), SizeError> {
+    let size = documents.into_iter().map(Document::size).sum();
     if size > INLINE_LIMIT { Err(SizeError::Inline { size }) } else { Ok(()) }
 }
 

@@ -15,16 +15,6 @@ use crate::region;
 /// Longest file that is read, in bytes.
 pub const LONGEST_FILE: usize = 4 * 1024 * 1024;
 
-/// The region of a bucket, from the location constraint that S3 answers with: S3 has no word for
-/// its first region, and an old one for another.
-pub fn bucket_region(constraint: Option<&str>) -> &str {
-    match constraint {
-        None | Some("") => "us-east-1",
-        Some("EU") => "eu-west-1",
-        Some(region) => region,
-    }
-}
-
 /// What was read can't be used: reasons, each with what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unfit(pub Vec<String>);

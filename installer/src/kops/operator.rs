@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use tenon_iam_policies::controller::{ControllerPolicy, controller_policies};
-use tenon_iam_policies::size::{INLINE_LIMIT, SizeError};
+use tenon_iam_policies::size::{SizeError, check_inline};
 use tenon_iam_policies::{Document, Features, InstanceProfiles, Partition, Scope, Statement};
 use tenon_kops::{
     CLUSTER_FILE, GROUPS_FOLDER, Location, node_config_file, queue_name, role_name, script_file,
@@ -88,9 +88,8 @@ impl Place {
         let buckets = files.iter().map(bucket).collect::<BTreeSet<_>>();
         // Without the right to list a bucket, a file that kOps has not written yet looks like one
         // that may not be read.
-        let list = ["s3:GetBucketLocation", "s3:ListBucket"];
         vec![
-            Statement::allow("AllowFindingStateStoreObjects", list).on(buckets),
+            Statement::allow("AllowFindingStateStoreObjects", ["s3:ListBucket"]).on(buckets),
             Statement::allow("AllowReadingInstanceGroups", ["s3:GetObject"]).on(files),
         ]
     }
@@ -106,10 +105,7 @@ pub(crate) fn cluster_spec(place: &Place) -> Result<Value, SizeError> {
     let documents = policies.into_iter().map(|policy| policy.document);
     let reads_store = Some(place.reads_store()).filter(|statements| !statements.is_empty());
     let documents = documents.chain(reads_store.map(Document::new)).collect::<Vec<_>>();
-    let size = documents.iter().map(Document::size).sum();
-    if size > INLINE_LIMIT {
-        return Err(SizeError::Inline { size });
-    }
+    check_inline(&documents)?;
     let statements = documents.iter().flat_map(|document| {
         let document: Value = serde_json::from_str(&document.to_json()).unwrap_or_default();
         document["Statement"].as_array().cloned().unwrap_or_default()

@@ -49,12 +49,9 @@ impl Store {
         Ok(match location {
             Location::Folder(path) => Self::Folder(path.clone()),
             Location::Bucket { bucket, prefix } => {
-                let bucket = Bucket::open(aws, bucket).await.map_err(|error| {
-                    if error.code.as_deref() == Some("NoSuchBucket") {
-                        ReadError::Unfit(vec![format!("there is no bucket {bucket}")])
-                    } else {
-                        ReadError::Aws(error)
-                    }
+                let opened = Bucket::open(aws, bucket).await?;
+                let bucket = opened.ok_or_else(|| {
+                    ReadError::Unfit(vec![format!("there is no bucket {bucket}")])
                 })?;
                 let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
                 Self::Bucket { bucket, prefix }

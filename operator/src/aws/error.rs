@@ -79,6 +79,8 @@ impl Error {
             (Some(code), _) if kind_of(code) != Kind::Other => kind_of(code),
             (_, Some(status)) if status >= 500 => Kind::Transient,
             (_, Some(429)) => Kind::Throttled,
+            // As S3 answers a HEAD request.
+            (None, Some(403)) => Kind::Unauthorized,
             // An answer that can't be read says nothing about what became of the call.
             (None, Some(status)) if status < 400 => Kind::Transient,
             (Some(_), _) | (None, Some(_)) => Kind::Other,

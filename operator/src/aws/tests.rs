@@ -63,6 +63,11 @@ pub(super) fn mock_arc(rules: &[&Rule]) -> aws_sdk_arczonalshift::Client {
     mock_client!(aws_sdk_arczonalshift, rules)
 }
 
+/// S3, answered by rules.
+pub(super) fn mock_s3(rules: &[&Rule]) -> aws_sdk_s3::Client {
+    mock_client!(aws_sdk_s3, rules)
+}
+
 /// EKS, answered by rules.
 pub(super) fn mock_eks(rules: &[&Rule]) -> aws_sdk_eks::Client {
     mock_client!(aws_sdk_eks, rules)
@@ -345,7 +350,7 @@ pub(super) fn mk_provider(rules: &[&Rule]) -> AwsProvider {
         sqs: mock_client!(aws_sdk_sqs, &[]),
         eks: mock_eks(&[]),
         zonal_shift: mock_arc(&[]),
-        s3: mock_client!(aws_sdk_s3, &[]).config().clone(),
+        s3: mock_s3(&[]).config().clone(),
         pricing: mock_client!(aws_sdk_pricing, &[]),
         region: "eu-central-1".to_owned(),
     };

@@ -51,7 +51,7 @@ pub(super) fn controller_role(
         return Ok(RoleUse { arn: arn.clone(), name, spec: None });
     }
     let policies = controller_policies(scope);
-    size::check_inline(&policies)?;
+    size::check_inline(policies.iter().map(|policy| &policy.document))?;
     size::check_trust(&trust)?;
     let inline = policies
         .into_iter()

@@ -1,38 +1,50 @@
 //! Objects of an S3 bucket.
 
 use aws_config::Region;
-use aws_sdk_s3::types::BucketLocationConstraint;
+use aws_sdk_s3::Client;
+use aws_sdk_s3::error::SdkError;
 
 use crate::aws::{Aws, AwsError, Calling, IfThere};
 
 /// Longest object that is read, in bytes.
 const LONGEST: usize = 4 * 1024 * 1024;
 
+/// Where S3 says in which region a bucket is.
+const REGION_HEADER: &str = "x-amz-bucket-region";
+
 /// A bucket, in whichever region it is.
 #[derive(Debug, Clone)]
 pub struct Bucket {
-    client: aws_sdk_s3::Client,
+    client: Client,
     name: String,
 }
 
 impl Bucket {
-    /// Finds the region of a bucket.
+    /// Finds the region of a bucket; `None` if there is no such bucket.
     ///
     /// # Errors
-    /// If there is no such bucket, or the caller may not ask for it.
-    pub async fn open(aws: &Aws, name: &str) -> Result<Self, AwsError> {
-        let call = aws.s3.get_bucket_location().bucket(name).send().await;
-        let found = call.calling("s3:GetBucketLocation", arn(name, ""))?;
-        // S3 has no word for its first region, and an old one for another.
-        let region = match found.location_constraint.as_ref().map(BucketLocationConstraint::as_str)
-        {
-            None | Some("") => "us-east-1",
-            Some("EU") => "eu-west-1",
-            Some(region) => region,
+    /// If S3 does not say where the bucket is.
+    pub async fn open(aws: &Aws, name: &str) -> Result<Option<Self>, AwsError> {
+        Self::find(&aws.s3, name).await
+    }
+
+    async fn find(client: &Client, name: &str) -> Result<Option<Self>, AwsError> {
+        // Of all calls, only this one says where the bucket is when it is asked in another region
+        // (301), or by a caller who may not list it (403).
+        let answer = client.head_bucket().bucket(name).send().await;
+        let refused = answer.as_ref().err().and_then(SdkError::raw_response);
+        let region = refused.and_then(|response| response.headers().get(REGION_HEADER));
+        let region = region.map(|region| Region::new(region.to_owned()));
+        let region = match (region, answer.calling("s3:ListBucket", arn(name, ""))) {
+            (Some(region), _) => Some(region),
+            (None, Ok(found)) => found.bucket_region.map(Region::new),
+            (None, Err(error)) if error.has_code(&["NotFound", "NoSuchBucket"]) => return Ok(None),
+            (None, Err(error)) => return Err(error),
         };
-        let config = aws.s3.config().to_builder().region(Region::new(region.to_owned())).build();
-        let client = aws_sdk_s3::Client::from_conf(config);
-        Ok(Self { client, name: name.to_owned() })
+        let config = client.config().to_builder();
+        let config = if region.is_some() { config.region(region) } else { config };
+        let client = Client::from_conf(config.build());
+        Ok(Some(Self { client, name: name.to_owned() }))
     }
 
     /// The text of an object; `None` if there is none with this key.
@@ -86,4 +98,68 @@ impl Bucket {
 fn arn(bucket: &str, key: &str) -> String {
     let separator = if key.is_empty() { "" } else { "/" };
     format!("arn:aws:s3:::{bucket}{separator}{key}")
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_credential_types::Credentials;
+    use aws_sdk_s3::config::BehaviorVersion;
+    use aws_sdk_s3::config::retry::RetryConfig;
+    use aws_sdk_s3::operation::head_bucket::HeadBucketOutput;
+    use aws_smithy_mocks::{
+        MockResponseInterceptor, Rule, RuleMode, create_mock_http_client, mock,
+    };
+    use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+    use aws_smithy_types::body::SdkBody;
+
+    use super::*;
+
+    /// S3's answer to `HeadBucket`, which has no body.
+    fn answering(status: u16, located: Option<&'static str>) -> Rule {
+        mock!(Client::head_bucket).then_http_response(move || {
+            let status = status.try_into().expect("a status");
+            let mut response = HttpResponse::new(status, SdkBody::empty());
+            if let Some(region) = located {
+                response.headers_mut().insert(REGION_HEADER, region);
+            }
+            response
+        })
+    }
+
+    /// The region that objects are read in, for a client of `eu-central-1`.
+    async fn found(rule: &Rule) -> Result<Option<String>, AwsError> {
+        let mocked = MockResponseInterceptor::new().rule_mode(RuleMode::MatchAny).with_rule(rule);
+        let config = aws_sdk_s3::Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(Region::new("eu-central-1"))
+            .credentials_provider(Credentials::new("key", "secret", None, None, "test"))
+            .retry_config(RetryConfig::disabled())
+            .http_client(create_mock_http_client())
+            .interceptor(mocked)
+            .build();
+        let client = Client::from_conf(config);
+        let bucket = Bucket::find(&client, "states").await?;
+        let region = |bucket: Bucket| bucket.client.config().region().map(ToString::to_string);
+        Ok(bucket.and_then(region))
+    }
+
+    #[tokio::test]
+    async fn a_bucket_is_read_in_whichever_region_it_is() {
+        for (status, located) in
+            [(200, "eu-central-1"), (301, "us-east-1"), (400, "eu-south-2"), (403, "us-east-1")]
+        {
+            let region = found(&answering(status, Some(located))).await.expect("a bucket");
+            assert_eq!(region.as_deref(), Some(located), "{status}");
+        }
+        let unnamed =
+            mock!(Client::head_bucket).then_output(|| HeadBucketOutput::builder().build());
+        assert_eq!(found(&unnamed).await.expect("a bucket").as_deref(), Some("eu-central-1"));
+    }
+
+    #[tokio::test]
+    async fn no_bucket_is_not_an_error_and_no_answer_is() {
+        assert!(found(&answering(404, None)).await.expect("an answer").is_none());
+        let refused = found(&answering(403, None)).await.expect_err("a refusal");
+        assert_eq!(refused.action, "s3:ListBucket");
+    }
 }

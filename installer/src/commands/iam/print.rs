@@ -165,7 +165,7 @@ fn pieces(form: Option<Form>, policies: &[NamedPolicy]) -> Result<Vec<Piece>, Si
         None => usize::MAX,
         Some(Form::Managed) => MANAGED_LIMIT,
         Some(Form::Inline) => {
-            tenon_iam_policies::size::check_inline(policies)?;
+            tenon_iam_policies::size::check_inline(policies.iter().map(|policy| &policy.document))?;
             INLINE_LIMIT
         }
     };

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::Region;
-use aws_sdk_s3::types::BucketLocationConstraint;
 use parking_lot::Mutex;
 use tenon_kops::Location;
-use tenon_kops::read::{Cloud, Files, FoundImage, LONGEST_FILE, Unfit, bucket_region};
+use tenon_kops::read::{Cloud, Files, FoundImage, LONGEST_FILE, Unfit};
 
 use super::FollowError;
 use crate::aws::ec2::{self, filter};
@@ -21,6 +20,9 @@ use crate::aws::{AwsProvider, ec2::Image};
 /// How long an image is known that was found. Its architecture and its root device never change;
 /// which one is the newest of a name does.
 const IMAGES: Duration = Duration::from_secs(10 * 60);
+
+/// Where S3 says in which region a bucket is.
+const REGION_HEADER: &str = "x-amz-bucket-region";
 
 /// Reads state stores with the operator's clients.
 pub(super) struct StateStore {
@@ -53,12 +55,10 @@ impl StateStore {
             return Ok(client.clone());
         }
         let config = &self.provider.clients.s3;
-        let asked = Client::from_conf(config.clone()).get_bucket_location().bucket(bucket);
-        let answer = asked.send().await;
-        let answer = answer.map_err(|error| Error::from_sdk("GetBucketLocation", &error))?;
-        let constraint = answer.location_constraint.as_ref().map(BucketLocationConstraint::as_str);
-        let region = Region::new(bucket_region(constraint).to_owned());
-        let client = Client::from_conf(config.to_builder().region(region).build());
+        let region = region(&Client::from_conf(config.clone()), bucket).await?;
+        let config = config.to_builder();
+        let config = if region.is_some() { config.region(region) } else { config };
+        let client = Client::from_conf(config.build());
         self.buckets.lock().insert(bucket.to_owned(), client.clone());
         Ok(client)
     }
@@ -83,6 +83,27 @@ impl StateStore {
         }
         Ok(found)
     }
+}
+
+/// The region of a bucket; `None` where S3 does not name it and answers for the bucket.
+async fn region(client: &Client, bucket: &str) -> Result<Option<Region>, Error> {
+    const OPERATION: &str = "HeadBucket";
+    // Of all calls, only this one says where the bucket is when it is asked in another region
+    // (301), or by a caller who may not list it (403).
+    let error = match client.head_bucket().bucket(bucket).send().await {
+        Ok(found) => return Ok(found.bucket_region.map(Region::new)),
+        Err(error) => error,
+    };
+    let response = error.raw_response();
+    let region = response.and_then(|response| response.headers().get(REGION_HEADER));
+    if let Some(region) = region {
+        return Ok(Some(Region::new(region.to_owned())));
+    }
+    if response.is_some_and(|response| response.status().as_u16() == 404) {
+        let message = format!("there is no bucket {bucket}");
+        return Err(Error::from_code(OPERATION, "NoSuchBucket", &message));
+    }
+    Err(Error::from_sdk(OPERATION, &error))
 }
 
 impl Cloud for StateStore {
@@ -158,5 +179,63 @@ impl Files for Folder {
             names.extend(below.filter(|name| !name.is_empty()).map(str::to_owned));
         }
         Ok(names)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_sdk_s3::operation::head_bucket::HeadBucketOutput;
+    use aws_smithy_mocks::{Rule, mock};
+    use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+    use aws_smithy_types::body::SdkBody;
+
+    use super::*;
+    use crate::aws::error::Kind;
+    use crate::aws::tests::mock_s3;
+
+    /// S3's answer to `HeadBucket`, which has no body.
+    fn answering(status: u16, located: Option<&'static str>) -> Rule {
+        mock!(Client::head_bucket).then_http_response(move || {
+            let mut response = HttpResponse::new(status.try_into().unwrap(), SdkBody::empty());
+            if let Some(region) = located {
+                response.headers_mut().insert(REGION_HEADER, region);
+            }
+            response
+        })
+    }
+
+    async fn found(rule: &Rule) -> Result<Option<String>, Error> {
+        let found = region(&mock_s3(&[rule]), "states").await?;
+        Ok(found.map(|region| region.to_string()))
+    }
+
+    #[tokio::test]
+    async fn a_bucket_is_found_in_whichever_region_it_is() {
+        for (status, located) in [
+            (200, Some("eu-central-1")),
+            (301, Some("us-east-1")),
+            (400, Some("eu-south-2")),
+            (403, Some("us-east-1")),
+        ] {
+            let region = found(&answering(status, located)).await.unwrap();
+            assert_eq!(region.as_deref(), located, "{status}");
+        }
+        let unnamed =
+            mock!(Client::head_bucket).then_output(|| HeadBucketOutput::builder().build());
+        assert_eq!(found(&unnamed).await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn a_bucket_that_does_not_exist_is_named() {
+        let error = found(&answering(404, None)).await.unwrap_err();
+        assert_eq!(error.kind, Kind::NotFound);
+        assert_eq!(
+            error.to_string(),
+            "HeadBucket failed with NoSuchBucket: there is no bucket states"
+        );
+        let error = found(&answering(403, None)).await.unwrap_err();
+        assert_eq!(error.kind, Kind::Unauthorized, "{error}");
+        let error = found(&answering(503, None)).await.unwrap_err();
+        assert_eq!(error.kind, Kind::Transient, "{error}");
     }
 }
