@@ -25,6 +25,7 @@ pub mod amis;
 pub mod authorization;
 mod auto_scaling;
 pub mod aws_state;
+mod buckets;
 pub mod calls;
 pub mod catalog;
 pub mod consistency;
@@ -201,6 +202,7 @@ impl Gateway {
             Arc::new(sqs::Sqs),
             Arc::new(auto_scaling::AutoScaling),
             Arc::new(events::EventBridge),
+            Arc::new(buckets::Buckets),
         ]);
         let server = Arc::new(Server {
             aws_state: Arc::clone(&aws_state),

@@ -24,6 +24,8 @@ use tokio::sync::Mutex;
 
 #[path = "gateway/auto_scaling.rs"]
 mod auto_scaling;
+#[path = "gateway/buckets.rs"]
+mod buckets;
 #[path = "gateway/consistency.rs"]
 mod consistency;
 #[path = "gateway/events.rs"]

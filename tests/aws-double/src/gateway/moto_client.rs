@@ -169,6 +169,14 @@ impl MotoClient {
         Ok(())
     }
 
+    /// The region of a bucket; `None` if there is no such bucket.
+    pub(super) async fn bucket_region(&self, bucket: &str) -> Result<Option<String>, AwsError> {
+        let uri = format!("{}/{bucket}", self.base);
+        let headers = self.headers("s3", "application/octet-stream");
+        let found = self.send(Method::HEAD, &uri, headers, Bytes::new(), "s3:ListBucket").await?;
+        Ok(found.header("x-amz-bucket-region").map(str::to_owned))
+    }
+
     /// Removes an object.
     pub async fn delete_object(&self, bucket: &str, key: &str) -> Result<(), AwsError> {
         let uri = format!("{}/{bucket}/{key}", self.base);

@@ -283,10 +283,10 @@ impl Signature {
 
 /// Whether the double answers for a region. It stands for the endpoints of the bed's own. The
 /// programs' SDKs send all calls to it, so those of global services come with whatever region the
-/// program is in.
+/// program is in. Buckets may be in any region of the partition.
 fn is_served(service: &str, region: &str, own: &str) -> bool {
     match service {
-        "iam" | "sts" => Partition::of_region(region) == Partition::of_region(own),
+        "iam" | "sts" | "s3" => Partition::of_region(region) == Partition::of_region(own),
         "pricing" => region == own || PRICING.contains(&region),
         _ => region == own,
     }

@@ -17,6 +17,7 @@ use kube::runtime::wait::await_condition;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use tenon_aws_double::calls::Call;
 use tenon_aws_double::control::Selection;
 use tenon_bed::bed::{Bed, BedConfig, Finished, Parts};
 use tenon_bed::installation::Installation;
@@ -33,6 +34,8 @@ mod follow;
 const CLUSTER: &str = "shop.example.com";
 const STATE: &str = "s3://states";
 const BUCKET: &str = "states";
+/// Of the state store; clusters in other regions are usual.
+const STORE_REGION: &str = "us-east-1";
 const NODES: &str = "nodes.shop.example.com";
 const IMAGE: &str =
     "099720109477/ubuntu/images/hvm-ssd-gp3/ubuntu-noble-24.04-amd64-server-20261112";
@@ -105,12 +108,12 @@ struct Kops {
 
 impl Kops {
     async fn put(&self, file: &str, text: &str) {
-        let moto = must(self.bed.aws()).gateway().state().moto();
+        let moto = must(self.bed.aws()).gateway().state().moto().in_region(STORE_REGION);
         must(moto.put_object(BUCKET, &format!("{CLUSTER}/{file}"), text).await);
     }
 
     async fn remove(&self, file: &str) {
-        let moto = must(self.bed.aws()).gateway().state().moto();
+        let moto = must(self.bed.aws()).gateway().state().moto().in_region(STORE_REGION);
         must(moto.delete_object(BUCKET, &format!("{CLUSTER}/{file}")).await);
     }
 
@@ -712,9 +715,13 @@ async fn the_operator_runs_in_a_kops_cluster_without_eks() {
 
     // Nobody has asked EKS, nor been refused anything.
     assert_eq!(denied(&bed), Vec::<String>::new());
-    let calls = aws.gateway().control().calls();
-    let of_eks = calls.all().iter().filter(|call| call.action.starts_with("eks:")).count();
+    let calls = aws.gateway().control().calls().all();
+    let of_eks = calls.iter().filter(|call| call.action.starts_with("eks:")).count();
     assert_eq!(of_eks, 0, "EKS was asked");
+    let read = |call: &&Call| call.action == "s3:GetObject" && call.status == 200;
+    let read = calls.iter().find(read);
+    assert_eq!(read.map(|call| call.region.as_str()), Some(STORE_REGION));
+    assert_ne!(bed.region(), STORE_REGION);
     let removed = kops.tenon(&["queue", "--remove", "--yes"]).await;
     assert_eq!(removed.code, 0, "{}{}", removed.stdout, removed.stderr);
     let again = kops.tenon(&["queue", "--remove", "--yes"]).await;
