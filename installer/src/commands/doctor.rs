@@ -1,11 +1,9 @@
 //! `tenon doctor`: all checks, also of the operator at work, with the cause of what it says.
 //! Changes nothing.
 
-use kube::api::DynamicObject;
 use tenon_checks::observed::Observed;
 use tenon_checks::report::{Options, judge};
 use tenon_installer_core::files::FileError;
-use tenon_installer_core::kubernetes::resources;
 use tenon_installer_core::settings::Inferred;
 use tenon_installer_core::settings::SettingsError;
 use tenon_installer_core::settings::problem::Problem;
@@ -14,15 +12,12 @@ use tenon_installer_core::target::{self, Target};
 use super::kops_cluster;
 use super::observation::{Asking, Observation, observe_session};
 use super::preflight::show;
-use super::session::{Fallback, Session, observe_failed, source};
+use super::session::{Fallback, Session, region_of_nodes, source};
 use crate::cli::GlobalArgs;
 use crate::cli::doctor::DoctorArgs;
 use crate::cli::overlay::resolve;
 use crate::errors::ExpectedError;
 use crate::printer::Printer;
-
-/// The label of nodes that names their region.
-const REGION: &str = "topology.kubernetes.io/region";
 
 /// Makes the checks.
 pub(crate) async fn run(
@@ -89,9 +84,7 @@ async fn observe_from_pod(
     let target = Target::of_service_account().await?;
     let mut global = global.clone();
     if global.region.is_none() && global.default_region.is_none() {
-        let nodes = target.cluster.list(&resources::nodes()).await.map_err(observe_failed)?;
-        let of_node = |node: &DynamicObject| node.metadata.labels.as_ref()?.get(REGION).cloned();
-        global.region = nodes.iter().find_map(of_node);
+        global.region = region_of_nodes(&target.cluster).await?;
     }
     let settings = args.installation.settings();
     let settings = resolve(source(&settings)?, &global, &settings, &Inferred::default())?;

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use kube::ResourceExt as _;
 use serde_json::{Value, json};
 use tenon_installer_core::apply::Context;
 use tenon_installer_core::aws::Aws;
@@ -32,6 +33,9 @@ use crate::cli::{GlobalArgs, SettingArgs};
 use crate::errors::ExpectedError;
 use crate::printer::Printer;
 
+/// The label of nodes that names their region.
+const REGION: &str = "topology.kubernetes.io/region";
+
 /// Everything that is known before anything is done.
 pub(super) struct Session {
     /// What was asked for.
@@ -59,6 +63,12 @@ pub(super) enum Fallback {
     Defaults,
     /// What the installation recorded.
     Record,
+}
+
+/// The region that nodes have as their label; none without nodes.
+pub(super) async fn region_of_nodes(cluster: &Cluster) -> Result<Option<String>, ExpectedError> {
+    let nodes = cluster.list(&resources::nodes()).await.map_err(observe_failed)?;
+    Ok(nodes.iter().find_map(|node| node.labels().get(REGION).cloned()))
 }
 
 pub(super) fn observe_failed(failure: impl Into<Failure>) -> ExpectedError {

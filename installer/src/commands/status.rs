@@ -2,22 +2,26 @@
 //! are at.
 
 mod report;
+mod subject;
 
 use std::time::Duration;
 
 use serde_json::Value;
 use tenon_installer_core::apply::wait;
+use tenon_installer_core::kubernetes::client::Cluster;
 use tenon_installer_core::kubernetes::condition::planning_paused;
 use tenon_installer_core::kubernetes::freeze::is_frozen;
-use tenon_installer_core::kubernetes::object::Object;
+use tenon_installer_core::kubernetes::object::Key;
 use tenon_installer_core::kubernetes::operator_deployment::{self, OperatorDeployment};
 use tenon_installer_core::kubernetes::resources;
-use tenon_installer_core::plan::{Op, Plan, Step};
+use tenon_installer_core::settings::Source;
 use tenon_installer_core::words::count_are;
 use tokio::time::Instant;
 
-use self::report::{Line, Operator, Queue, READY, Report};
+use self::report::{Line, Operator, READY, Report};
+use self::subject::{InKops, Subject};
 use super::fleet;
+use super::kops_cluster;
 use super::session::{Connection, Fallback, Session, observe_failed, source};
 use crate::cli::GlobalArgs;
 use crate::cli::status::StatusArgs;
@@ -44,30 +48,24 @@ pub(crate) async fn run(
     printer: &Printer,
 ) -> Result<u8, ExpectedError> {
     let settings = args.installation.settings();
-    let connection =
-        Box::pin(Connection::open(global, &settings, source(&settings)?, Fallback::Record)).await?;
-    let client = connection.cluster().client();
-    let mut spot = SpotPrices::new(Some(connection.aws().clone()));
-    // Nodes and pods are read while AWS is.
-    let (session, seen) = if args.wait {
-        (Box::pin(connection.observe()).await?, None)
+    let source = source(&settings)?;
+    let kops = kops_cluster::find(global, source.config.cluster.name.as_deref()).await;
+    let (mut subject, seen) = if let Some(kops) = kops {
+        printer.note(&format!("kOps cluster {}, by kubeconfig", kops.name));
+        (Subject::Kops(Box::new(InKops::observe(global, kops).await?)), None)
     } else {
-        let (session, seen) = tokio::join!(
-            Box::pin(connection.observe()),
-            Box::pin(fleet::observe(&client, &mut spot))
-        );
-        (session?, Some(seen))
+        let (session, seen) = Box::pin(observe(global, args, source)).await?;
+        session.introduce(*printer);
+        (Subject::Installed(Box::new(session)), seen)
     };
-    let mut session = session;
-    session.introduce(*printer);
     if args.watch {
-        return Box::pin(watch(&mut session, spot, args, *printer)).await;
+        return Box::pin(watch(&mut subject, args, *printer)).await;
     }
     if args.wait {
-        wait_until_ready(&session, args.timeout, *printer).await?;
+        wait_until_ready(&subject, args.timeout, *printer).await?;
     }
-    let report = Box::pin(report(&session, seen)).await?;
-    printer.json(&report.json(&session.target_json()));
+    let report = Box::pin(report(&subject, seen)).await?;
+    printer.json(&report.json(&subject.target_json()));
     for warning in &report.warnings {
         printer.warn(warning);
     }
@@ -85,18 +83,38 @@ pub(crate) async fn run(
     })
 }
 
+/// Looks at an installation in EKS. Nodes and pods are read while AWS is, unless they are to be
+/// read after a wait.
+async fn observe(
+    global: &GlobalArgs,
+    args: &StatusArgs,
+    source: Source,
+) -> Result<(Session, Option<Result<fleet::Seen, ExpectedError>>), ExpectedError> {
+    let settings = args.installation.settings();
+    let connection =
+        Box::pin(Connection::open(global, &settings, source, Fallback::Record)).await?;
+    if args.wait || args.watch {
+        return Ok((Box::pin(connection.observe()).await?, None));
+    }
+    let client = connection.cluster().client();
+    let mut spot = SpotPrices::new(Some(connection.aws().clone()));
+    let (session, seen) =
+        tokio::join!(Box::pin(connection.observe()), Box::pin(fleet::observe(&client, &mut spot)));
+    Ok((session?, Some(seen)))
+}
+
 /// Waits until the operator serves and every EC2NodeClass and NodePool is ready. On a terminal the
 /// reason takes one line, which is written again and again.
 async fn wait_until_ready(
-    session: &Session,
+    subject: &Subject,
     at_most: Duration,
     printer: Printer,
 ) -> Result<(), ExpectedError> {
     let began = Instant::now();
     let mut status = StatusLine::new(printer);
     loop {
-        let (_, lines) = working(session).await?;
-        let missing = missing(session, &lines);
+        let (_, lines) = working(subject).await?;
+        let missing = missing(subject, &lines);
         let Some(missing) = missing else {
             status.end();
             printer.done("operator, EC2NodeClasses and NodePools", "ready", began.elapsed());
@@ -116,13 +134,9 @@ async fn wait_until_ready(
 }
 
 /// What is not ready yet, in one line; what should be there and is not counts, too.
-fn missing(session: &Session, lines: &[Line]) -> Option<String> {
+fn missing(subject: &Subject, lines: &[Line]) -> Option<String> {
     let of = |id: &str| lines.iter().any(|line| line.id == id);
-    let absent = session
-        .desired
-        .node_objects
-        .iter()
-        .map(|object| format!("{}/{}", object.resource.kind, object.name));
+    let absent = subject.node_objects().into_iter();
     let absent = absent.filter(|id| !of(id)).map(|id| format!("{id}: it does not exist"));
     let lacking = lines.iter().filter(|line| !line.ok);
     let mut all = lacking.map(|line| format!("{}: {}", line.id, line.detail)).chain(absent);
@@ -136,24 +150,24 @@ fn missing(session: &Session, lines: &[Line]) -> Option<String> {
 /// Shows the status whenever it changes, until the command is interrupted: on a terminal in place,
 /// elsewhere below what was shown before.
 async fn watch(
-    session: &mut Session,
-    mut spot: SpotPrices,
+    subject: &mut Subject,
     args: &StatusArgs,
     printer: Printer,
 ) -> Result<u8, ExpectedError> {
-    let target = session.target_json();
-    let client = session.target.cluster.client();
+    let target = subject.target_json();
+    let client = subject.cluster().client();
+    let mut spot = SpotPrices::new(subject.aws().cloned());
     let mut frame = Frame::new(printer, args.term.as_deref());
     let mut looked = Instant::now();
     let mut before = None;
     loop {
         let began = Instant::now();
         if looked.elapsed() >= AWS_EVERY {
-            Box::pin(session.observe_again()).await?;
+            Box::pin(subject.observe_again()).await?;
             looked = Instant::now();
         }
         let seen = Box::pin(fleet::observe(&client, &mut spot)).await;
-        let now = Box::pin(report(session, Some(seen))).await?;
+        let now = Box::pin(report(subject, Some(seen))).await?;
         let json = now.json(&target);
         let is_new = before.as_ref() != Some(&json);
         if is_new {
@@ -170,20 +184,20 @@ async fn watch(
 }
 
 async fn report(
-    session: &Session,
+    subject: &Subject,
     seen: Option<Result<fleet::Seen, ExpectedError>>,
 ) -> Result<Report, ExpectedError> {
-    let client = session.target.cluster.client();
+    let client = subject.cluster().client();
     let seen = async {
         match seen {
             Some(seen) => seen,
             None => {
-                let mut spot = SpotPrices::new(Some(session.aws.clone()));
+                let mut spot = SpotPrices::new(subject.aws().cloned());
                 Box::pin(fleet::observe(&client, &mut spot)).await
             }
         }
     };
-    let (working, seen) = tokio::join!(working(session), seen);
+    let (working, seen) = tokio::join!(working(subject), seen);
     let (operator, working) = working?;
     let mut warnings = Vec::new();
     let (fleet, notes) = match seen {
@@ -196,20 +210,10 @@ async fn report(
             (None, Vec::new())
         }
     };
-    let (mut lines, in_sync) = match (session.plan(), &operator) {
-        (Ok(plan), _) => {
-            let compared = compared(&plan);
-            warnings.extend(plan.warnings);
-            compared
-        }
-        // It owns what `tenon` would compare.
-        (Err(ExpectedError::Foreign { .. }), Some(Operator { managed_by: Some(tool), .. })) => {
-            let detail = format!("{tool} manages the operator: there are no settings to compare");
-            (vec![Line { id: "installation".to_owned(), ok: true, detail }], true)
-        }
-        (Err(error), _) => return Err(error),
-    };
-    lines.extend(session.interruption().map(|how| Line {
+    let compared = subject.compared(operator.as_ref())?;
+    let (mut lines, in_sync) = (compared.lines, compared.in_sync);
+    warnings.extend(compared.warnings);
+    lines.extend(subject.interruption().map(|how| Line {
         id: "last-run".to_owned(),
         ok: false,
         detail: format!(
@@ -222,46 +226,15 @@ async fn report(
         let detail = format!("{ready} of {all} ready");
         lines.push(Line { id: "nodeclaims".to_owned(), ok: true, detail });
     }
-    Ok(Report { operator, queue: queue(session), lines, fleet, in_sync, warnings, notes })
-}
-
-/// What differs from the settings.
-fn compared(plan: &Plan) -> (Vec<Line>, bool) {
-    let detail = |step: &Step| match step.op {
-        Op::Create => format!("{} {} is missing", step.kind, step.resource),
-        _ => format!("{} {} differs: {}", step.kind, step.resource, step.reasons.join("; ")),
-    };
-    let lines = plan.steps.iter();
-    let mut lines = lines
-        .map(|step| Line { id: step.id.clone(), ok: false, detail: detail(step) })
-        .collect::<Vec<_>>();
-    let in_sync = lines.is_empty();
-    if in_sync {
-        lines.push(Line {
-            id: "installation".to_owned(),
-            ok: true,
-            detail: "everything exists and matches the settings".to_owned(),
-        });
-    }
-    (lines, in_sync)
-}
-
-fn queue(session: &Session) -> Option<Queue> {
-    let queue = session.actual.queue.as_ref()?;
-    let number = |name: &str| queue.attributes.get(name).and_then(|text| text.parse().ok());
-    Some(Queue {
-        name: session.settings.queue_name.clone()?,
-        waiting: number("ApproximateNumberOfMessages").unwrap_or(0),
-        in_flight: number("ApproximateNumberOfMessagesNotVisible").unwrap_or(0),
-    })
+    Ok(Report { operator, queue: subject.queue(), lines, fleet, in_sync, warnings, notes })
 }
 
 /// Whether the operator, the EC2NodeClasses and the NodePools work.
-async fn working(session: &Session) -> Result<(Option<Operator>, Vec<Line>), ExpectedError> {
-    let cluster = &session.target.cluster;
+async fn working(subject: &Subject) -> Result<(Option<Operator>, Vec<Line>), ExpectedError> {
+    let cluster = subject.cluster();
     let (classes, pools) = (resources::node_classes(), resources::node_pools());
     let (operator, in_classes, in_pools) = tokio::join!(
-        operator(session, session.desired.deployment()),
+        operator(cluster, subject.operator()),
         cluster.list(&classes),
         cluster.list(&pools)
     );
@@ -285,13 +258,11 @@ async fn working(session: &Session) -> Result<(Option<Operator>, Vec<Line>), Exp
 
 /// The operator, if it is to be there.
 async fn operator(
-    session: &Session,
-    expected: Option<&Object>,
+    cluster: &Cluster,
+    expected: Option<Key>,
 ) -> Result<(Option<Operator>, Option<Line>), ExpectedError> {
     let Some(expected) = expected else { return Ok((None, None)) };
-    let cluster = &session.target.cluster;
-    let found =
-        operator_deployment::find(cluster, &expected.key()).await.map_err(observe_failed)?;
+    let found = operator_deployment::find(cluster, &expected).await.map_err(observe_failed)?;
     let lacks = wait::deployment_lacks(found.as_ref().map(|found| &found.live));
     let available = found
         .as_ref()
@@ -303,14 +274,14 @@ async fn operator(
     let ok = lacks.is_none();
     let line = Line { id: "operator".to_owned(), ok, detail: lacks.unwrap_or(detail) };
     let operator = match &found {
-        Some(found) => Some(facts(session, found).await?),
+        Some(found) => Some(facts(cluster, found).await?),
         None => None,
     };
     Ok((operator, Some(line)))
 }
 
-async fn facts(session: &Session, found: &OperatorDeployment) -> Result<Operator, ExpectedError> {
-    let leader = found.leader(&session.target.cluster).await.map_err(observe_failed)?;
+async fn facts(cluster: &Cluster, found: &OperatorDeployment) -> Result<Operator, ExpectedError> {
+    let leader = found.leader(cluster).await.map_err(observe_failed)?;
     Ok(Operator {
         namespace: found.namespace().to_owned(),
         deployment: found.name().to_owned(),

@@ -21,8 +21,9 @@ pub(crate) fn caller_policy(place: &Place, profiles: &[String], purpose: Purpose
     let (cluster, region) = (&place.cluster, &place.region);
     let (partition, account) = (scope.partition, &place.account);
     let mut statements = place.reads_store();
-    let reads = ["ec2:DescribeImages", "ec2:DescribeInstanceTypes"];
-    statements.push(Statement::allow("AllowReadingImages", reads).when(
+    // The prices are for `tenon status`.
+    let reads = ["ec2:DescribeImages", "ec2:DescribeInstanceTypes", "ec2:DescribeSpotPriceHistory"];
+    statements.push(Statement::allow("AllowReadingImagesAndPrices", reads).when(
         "StringEquals",
         "aws:RequestedRegion",
         [region],

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tenon_iam_policies::controller::{ControllerPolicy, controller_policies};
 use tenon_iam_policies::size::{SizeError, check_inline};
 use tenon_iam_policies::{Document, Features, InstanceProfiles, Partition, Scope, Statement};
+use tenon_installer_core::kubernetes::object::Key;
 use tenon_kops::{
     CLUSTER_FILE, GROUPS_FOLDER, Location, node_config_file, queue_name, role_name, script_file,
 };
@@ -41,6 +42,16 @@ pub(crate) struct Place {
     pub store: Location,
     /// Where in it, or elsewhere, the scripts of its nodes are.
     pub config_base: Location,
+}
+
+/// The operator's Deployment, as the chart names it.
+pub(crate) fn deployment() -> Key {
+    Key {
+        api_version: "apps/v1".to_owned(),
+        kind: "Deployment".to_owned(),
+        namespace: Some(NAMESPACE.to_owned()),
+        name: ACCOUNT.to_owned(),
+    }
 }
 
 impl Place {

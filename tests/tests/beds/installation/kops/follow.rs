@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use k8s_openapi::api::core::v1::Event;
 use kube::api::{DynamicObject, Patch, PatchParams};
-use serde_json::json;
+use serde_json::{Value, json};
 use tenon_bed::user::{LIMIT, User};
 use tenon_bed::wait::{Polled, eventually, must};
 
 use super::super::command::tenon;
-use super::{CLUSTER, Kops, instance_group, nodes, written};
+use super::{CLUSTER, Kops, QUEUE, instance_group, nodes, written};
 
 /// The operator follows the state store, and nobody runs `tenon kops sync`.
 pub(super) async fn follows(kops: &Kops, user: &User) {
@@ -99,8 +99,18 @@ pub(super) async fn follows(kops: &Kops, user: &User) {
     must(eventually("the NodePool follows again", LIMIT, async || pool_is("8").await).await);
     must(user.runs("shop", 2).await);
 
+    let status = tenon(bed, &[&["status", "-o", "json"][..], &target].concat(), None).await;
+    assert_eq!(status.code, 0, "{}{}", status.stdout, status.stderr);
+    let status: Value = must(serde_json::from_str(&status.stdout));
+    assert_eq!(status["warnings"], json!([]), "{status}");
+    assert_eq!(status["healthy"], true, "{status}");
+    assert_eq!(status["target"], json!({ "cluster": CLUSTER, "region": bed.region() }));
+    assert_eq!(status["queue"]["name"], QUEUE, "{status}");
+    assert_eq!(status["operator"]["deployment"], "karpenter", "{status}");
+    assert_eq!(status["fleet"]["nodePools"][0]["name"], "web", "{status}");
+
     // Other commands are for EKS, and say so.
-    for command in ["status", "doctor", "preflight", "install", "uninstall"] {
+    for command in ["doctor", "preflight", "install", "uninstall"] {
         let args = [&[command, "--non-interactive"][..], &target].concat();
         let refused = tenon(bed, &args, None).await;
         assert_eq!(refused.code, 6, "{command}: {}{}", refused.stdout, refused.stderr);
