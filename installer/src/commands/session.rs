@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
+use tenon_crds::labels;
 use tenon_installer_core::apply::Context;
 use tenon_installer_core::aws::Aws;
 use tenon_installer_core::cleanup::Cleanup;
@@ -32,9 +33,6 @@ use crate::cli::overlay::resolve;
 use crate::cli::{GlobalArgs, SettingArgs};
 use crate::errors::ExpectedError;
 use crate::printer::Printer;
-
-/// The label of nodes that names their region.
-const REGION: &str = "topology.kubernetes.io/region";
 
 /// Everything that is known before anything is done.
 pub(super) struct Session {
@@ -68,7 +66,7 @@ pub(super) enum Fallback {
 /// The region that nodes have as their label; none without nodes.
 pub(super) async fn region_of_nodes(cluster: &Cluster) -> Result<Option<String>, ExpectedError> {
     let nodes = cluster.list(&resources::nodes()).await.map_err(observe_failed)?;
-    Ok(nodes.iter().find_map(|node| node.labels().get(REGION).cloned()))
+    Ok(nodes.iter().find_map(|node| node.labels().get(labels::REGION).cloned()))
 }
 
 pub(super) fn observe_failed(failure: impl Into<Failure>) -> ExpectedError {

@@ -25,25 +25,29 @@ impl Bucket {
     /// # Errors
     /// If S3 does not say where the bucket is.
     pub async fn open(aws: &Aws, name: &str) -> Result<Option<Self>, AwsError> {
-        Self::find(&aws.s3, name).await
-    }
-
-    async fn find(client: &Client, name: &str) -> Result<Option<Self>, AwsError> {
         // Of all calls, only this one says where the bucket is when it is asked in another region
         // (301), or by a caller who may not list it (403).
-        let answer = client.head_bucket().bucket(name).send().await;
+        let answer = aws.s3.head_bucket().bucket(name).send().await;
         let refused = answer.as_ref().err().and_then(SdkError::raw_response);
+        let is_denied = refused.is_some_and(|response| response.status().as_u16() == 403);
         let region = refused.and_then(|response| response.headers().get(REGION_HEADER));
         let region = region.map(|region| Region::new(region.to_owned()));
         let region = match (region, answer.calling("s3:ListBucket", arn(name, ""))) {
             (Some(region), _) => Some(region),
             (None, Ok(found)) => found.bucket_region.map(Region::new),
             (None, Err(error)) if error.has_code(&["NotFound", "NoSuchBucket"]) => return Ok(None),
+            // No answer to a HEAD request has a body that would say why.
+            (None, Err(error)) if is_denied => {
+                let code = Some("AccessDenied".to_owned());
+                let message = "S3 refuses to say where the bucket is".to_owned();
+                return Err(AwsError { code, message, no_answer: None, ..error });
+            }
             (None, Err(error)) => return Err(error),
         };
-        let config = client.config().to_builder();
-        let config = if region.is_some() { config.region(region) } else { config };
-        let client = Client::from_conf(config.build());
+        let client = match region {
+            Some(region) => Client::from_conf(aws.s3.config().to_builder().region(region).build()),
+            None => aws.s3.clone(),
+        };
         Ok(Some(Self { client, name: name.to_owned() }))
     }
 
@@ -137,8 +141,8 @@ mod tests {
             .http_client(create_mock_http_client())
             .interceptor(mocked)
             .build();
-        let client = Client::from_conf(config);
-        let bucket = Bucket::find(&client, "states").await?;
+        let aws = Aws { s3: Client::from_conf(config), ..Aws::nowhere() };
+        let bucket = Bucket::open(&aws, "states").await?;
         let region = |bucket: Bucket| bucket.client.config().region().map(ToString::to_string);
         Ok(bucket.and_then(region))
     }
@@ -161,5 +165,6 @@ mod tests {
         assert!(found(&answering(404, None)).await.expect("an answer").is_none());
         let refused = found(&answering(403, None)).await.expect_err("a refusal");
         assert_eq!(refused.action, "s3:ListBucket");
+        assert_eq!(refused.code.as_deref(), Some("AccessDenied"));
     }
 }

@@ -55,10 +55,11 @@ impl StateStore {
             return Ok(client.clone());
         }
         let config = &self.provider.clients.s3;
-        let region = region(&Client::from_conf(config.clone()), bucket).await?;
-        let config = config.to_builder();
-        let config = if region.is_some() { config.region(region) } else { config };
-        let client = Client::from_conf(config.build());
+        let here = Client::from_conf(config.clone());
+        let client = match region(&here, bucket).await? {
+            Some(region) => Client::from_conf(config.to_builder().region(region).build()),
+            None => here,
+        };
         self.buckets.lock().insert(bucket.to_owned(), client.clone());
         Ok(client)
     }

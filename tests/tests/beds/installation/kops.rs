@@ -726,4 +726,9 @@ async fn the_operator_runs_in_a_kops_cluster_without_eks() {
     assert_eq!(removed.code, 0, "{}{}", removed.stdout, removed.stderr);
     let again = kops.tenon(&["queue", "--remove", "--yes"]).await;
     assert!(again.stdout.contains("Nothing to do"), "{}", again.stdout);
+    let status = ["status", "--exit-code", "--non-interactive", "--cluster", CLUSTER];
+    let status = tenon(&bed, &status, None).await;
+    assert_eq!(status.code, 1, "{}{}", status.stdout, status.stderr);
+    let missing = format!("{QUEUE} does not exist: run `tenon kops queue`");
+    assert!(status.stdout.contains(&missing), "{}", status.stdout);
 }
