@@ -19,6 +19,7 @@ pub use self::node::{FleetNode, Used};
 pub use self::pending::Pending;
 use super::explain::{Known, index};
 use super::observed::{Observed, condition};
+use super::prices::Billed;
 
 /// A cluster at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -135,12 +136,12 @@ struct Sum {
 }
 
 impl Sum {
-    fn add(&mut self, node: &Node, requests: &Resources) {
+    fn add(&mut self, node: &Node, price: Option<f64>, requests: &Resources) {
         self.nodes.nodes += 1;
         self.nodes.starting += usize::from(node.phase != NodePhase::Initialized);
         let capacity_type = node.labels.get(labels::CAPACITY_TYPE);
         self.nodes.spot += usize::from(capacity_type.is_some_and(|it| it == "spot"));
-        match node.price {
+        match price.map(MicroUsd::from_usd) {
             Some(MicroUsd(price)) => self.price += price,
             None => self.nodes.without_price += 1,
         }
@@ -170,16 +171,19 @@ impl Fleet {
                 pods[index(id.0)] += 1;
             }
         }
+        let billed = Billed::new(snapshot);
         let nodes = snapshot.nodes.iter().zip(&requests).zip(pods);
-        let nodes = nodes.map(|((node, requests), pods)| FleetNode::new(node, requests, pods));
+        let nodes = nodes
+            .map(|((node, requests), pods)| FleetNode::new(node, billed.of(node), requests, pods));
         let mut pools: BTreeMap<&str, Sum> =
             snapshot.node_pools.iter().map(|pool| (&*pool.name, Sum::default())).collect();
         let (mut other, mut total) = (Sum::default(), Sum::default());
         for (node, requests) in snapshot.nodes.iter().zip(&requests) {
-            total.add(node, requests);
+            let price = billed.of(node);
+            total.add(node, price, requests);
             match pool_of(node) {
-                Some(pool) => pools.entry(pool).or_default().add(node, requests),
-                None => other.add(node, requests),
+                Some(pool) => pools.entry(pool).or_default().add(node, price, requests),
+                None => other.add(node, price, requests),
             }
         }
         let node_pools = pools.into_iter().map(|(name, sum)| FleetPool {

@@ -5,11 +5,12 @@ use jiff::Timestamp;
 use serde::Serialize;
 use tenon_crds::labels;
 use tenon_planner::Snapshot;
-use tenon_planner::resources::{MicroUsd, Resources};
+use tenon_planner::resources::Resources;
 use tenon_planner::snapshot::{Node, NodePhase, Placement, Pod};
 
 use super::explain::index;
 use super::fleet::pool_of;
+use super::prices::Billed;
 
 /// How many pods of a machine are listed; kubelets allow fewer.
 const LISTED: usize = 1000;
@@ -79,11 +80,14 @@ pub(super) fn machines(snapshot: &Snapshot) -> Vec<Machine> {
             requests.add(requests_of(snapshot, pod));
         }
     }
+    let billed = Billed::new(snapshot);
     let machines = snapshot.nodes.iter().zip(used);
-    machines.map(|(node, (pods, requests))| machine(node, pods, &requests)).collect()
+    let machines =
+        machines.map(|(node, (pods, requests))| machine(node, billed.of(node), pods, &requests));
+    machines.collect()
 }
 
-fn machine(node: &Node, pods: usize, requests: &Resources) -> Machine {
+fn machine(node: &Node, price: Option<f64>, pods: usize, requests: &Resources) -> Machine {
     let label = |key: &str| node.labels.get(key).cloned();
     let (free, asked) = (&node.allocatable, requests);
     Machine {
@@ -95,7 +99,7 @@ fn machine(node: &Node, pods: usize, requests: &Resources) -> Machine {
         instance_type: label(labels::INSTANCE_TYPE),
         zone: label(labels::ZONE),
         capacity_type: label(labels::CAPACITY_TYPE),
-        price_per_hour: node.price.map(MicroUsd::as_usd),
+        price_per_hour: price,
         cpu: [asked.cpu, free.cpu],
         memory: [asked.memory, free.memory],
         pods,

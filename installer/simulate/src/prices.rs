@@ -51,8 +51,13 @@ impl<'a> Prices<'a> {
     }
 
     /// What a node costs per hour, if that is known. The planner knows it of those that have a
-    /// NodePool; others cost what the catalogs say.
+    /// NodePool; others cost what the catalogs say. An instance in a capacity reservation is billed
+    /// as an on-demand one: the planner's price of it is next to nothing, because its capacity is
+    /// paid for in any case. What a capacity block costs is not known.
     pub(super) fn of(&self, node: &Node) -> Option<f64> {
+        if is_reserved(node) {
+            return if is_block(&node.labels) { None } else { self.on_demand(&node.labels) };
+        }
         let known = node.price.map(MicroUsd::as_usd);
         known.or_else(|| self.listed(&node.labels))
     }
@@ -88,6 +93,32 @@ impl<'a> Prices<'a> {
     }
 }
 
+/// What AWS bills: the planner's prices, but for nodes in capacity reservations.
+#[derive(Debug)]
+pub(super) struct Billed<'a> {
+    /// Only where there are such nodes.
+    prices: Option<Prices<'a>>,
+}
+
+impl<'a> Billed<'a> {
+    pub(super) fn new(snapshot: &'a Snapshot) -> Self {
+        let any = snapshot.nodes.iter().any(is_reserved);
+        Self { prices: any.then(|| Prices::new(snapshot)) }
+    }
+
+    /// In USD per hour, where it is known.
+    pub(super) fn of(&self, node: &Node) -> Option<f64> {
+        match &self.prices {
+            Some(prices) if is_reserved(node) => prices.of(node),
+            _ => node.price.map(MicroUsd::as_usd),
+        }
+    }
+}
+
+fn is_reserved(node: &Node) -> bool {
+    capacity_type(&node.labels) == Some("reserved")
+}
+
 /// `spot`, `on-demand` or `reserved`; instances of unlabelled node groups are on-demand ones.
 pub(super) fn capacity_type(labels: &BTreeMap<String, String>) -> Option<&str> {
     if let Some(known) = labels.get(labels::CAPACITY_TYPE) {
@@ -99,6 +130,13 @@ pub(super) fn capacity_type(labels: &BTreeMap<String, String>) -> Option<&str> {
         Some(_) => Some("on-demand"),
         None => labels.contains_key(labels::INSTANCE_TYPE).then_some("on-demand"),
     }
+}
+
+/// Whether the capacity of a node was paid for as a block.
+fn is_block(labels: &BTreeMap<String, String>) -> bool {
+    let is = |key: &str, value: &str| labels.get(key).is_some_and(|it| it == value);
+    is(labels::aws::CAPACITY_RESERVATION_TYPE, "capacity-block")
+        || is(OF_NODE_GROUPS, "CAPACITY_BLOCK")
 }
 
 /// Instance type and zone.

@@ -195,6 +195,31 @@ fn the_manual_has_the_screen_and_every_field() {
     }
 }
 
+#[test]
+fn capacity_reservations_are_billed_as_on_demand_instances() {
+    let text = std::fs::read_to_string(fixture("cost/cluster.yaml")).expect("the fixture");
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("cluster.yaml");
+    for (reservation, expected) in [("default", Some(0.5)), ("capacity-block", None)] {
+        let labels = format!(
+            "karpenter.sh/capacity-type: reserved\n    \
+             karpenter.k8s.aws/capacity-reservation-type: {reservation}"
+        );
+        let text = text.replace("karpenter.sh/capacity-type: on-demand", &labels);
+        std::fs::write(&path, text).expect("it can be written");
+        let catalogs = vec![fixture("explain/catalog.json")];
+        let costs = read(vec![path.clone()], catalogs, "capacity-type");
+        let mut costs = costs.expect("it can be read");
+        let fleet = serde_json::to_value(costs.simulation().fleet()).expect("data");
+        let shown = fleet["total"]["pricePerHour"].as_f64().expect("a price");
+        assert!(close(shown, 0.2 + expected.unwrap_or(0.0)), "{reservation}: {shown}");
+        let cost = costs.cost();
+        let price = rows(&cost)["reserved"].price_per_hour;
+        assert!(close(price, expected.unwrap_or(0.0)), "{reservation}: {price}");
+        assert_eq!(cost.without_price, if expected.is_some() { 0 } else { 2 }, "{reservation}");
+    }
+}
+
 /// The names of all fields.
 fn fields(value: &Value, names: &mut Vec<String>) {
     match value {

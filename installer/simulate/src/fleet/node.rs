@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use tenon_crds::labels;
-use tenon_planner::resources::{MicroUsd, Resources};
+use tenon_planner::resources::Resources;
 use tenon_planner::snapshot::{Node, NodePhase};
 
 use super::pool_of;
@@ -59,8 +59,8 @@ pub struct FleetNode {
 }
 
 impl FleetNode {
-    /// Of a node on which so many pods request so much.
-    pub(super) fn new(node: &Node, requests: &Resources, pods: usize) -> Self {
+    /// Of a node at this price, on which so many pods request so much.
+    pub(super) fn new(node: &Node, price: Option<f64>, requests: &Resources, pods: usize) -> Self {
         let label = |key: &str| node.labels.get(key).cloned();
         let used = |requested, allocatable| Used { requested, allocatable };
         Self {
@@ -71,7 +71,7 @@ impl FleetNode {
             instance_type: label(labels::INSTANCE_TYPE),
             zone: label(labels::ZONE),
             capacity_type: label(labels::CAPACITY_TYPE),
-            price: node.price.map(MicroUsd::as_usd),
+            price,
             is_initialized: node.phase == NodePhase::Initialized,
             is_ready: node.ready,
             created_at: node.created_at,
