@@ -2,9 +2,12 @@
 //! request, and the rest told apart as idle. The format is described in
 //! `docs/src/reference/cost.md`.
 
+mod bill;
 mod by;
+mod commitments;
 mod focus;
 mod idle;
+mod node_groups;
 mod savings;
 mod share;
 mod text;
@@ -16,10 +19,14 @@ use kube::Client;
 use serde::Serialize;
 use tenon_planner::snapshot::{Node, Placement, Pod};
 
+use self::bill::{Bill, NodeBill};
+pub use self::bill::{Commitment, Committed};
 pub use self::by::CostBy;
 use self::by::Groups;
+pub use self::commitments::{CommitmentKind, Commitments};
 pub use self::focus::Focus;
 pub use self::idle::Idle;
+pub use self::node_groups::{NodeGroup, OnNodeGroups};
 pub use self::savings::Savings;
 use self::share::{Shares, shares};
 use super::error::SimulateError;
@@ -57,8 +64,15 @@ pub struct Cost {
     /// is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spot: Option<Discount>,
+    /// Savings Plans and reserved instances, which the prices of nodes follow; none if none were
+    /// named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub committed: Option<Committed>,
     /// Idle capacity by what keeps its nodes, the dearest first.
     pub idle: Vec<Idle>,
+    /// What the pods of NodePools would cost on node groups; none if none were named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_groups: Option<OnNodeGroups>,
     /// What consolidation saved, by the operator's decision ledger; none if that was not read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub savings: Option<Savings>,
@@ -100,6 +114,8 @@ pub struct Costs {
     simulation: Simulation,
     by: CostBy,
     groups: Groups,
+    commitments: Commitments,
+    node_groups: Vec<NodeGroup>,
 }
 
 /// Reads what there is to read, as [`super::read()`] does, and what its pods are grouped by.
@@ -120,10 +136,30 @@ pub async fn read_costs(
         }
         Gathered::Snapshot(_) => Groups::default(),
     };
-    Ok(Costs { simulation: from_gathered(gathered, options)?, by, groups })
+    let simulation = from_gathered(gathered, options)?;
+    let commitments = Commitments::default();
+    Ok(Costs { simulation, by, groups, commitments, node_groups: Vec::new() })
 }
 
 impl Costs {
+    /// The same with Savings Plans and reserved instances, which pay for nodes first.
+    #[must_use]
+    pub fn with(self, commitments: Commitments) -> Self {
+        Self { commitments, ..self }
+    }
+
+    /// The same with node groups to compare with.
+    ///
+    /// # Errors
+    /// When a group's instance type is none of those that NodePools can launch.
+    pub fn on(self, node_groups: Vec<NodeGroup>) -> Result<Self, SimulateError> {
+        let unknown = node_groups::unknown(&self.simulation.snapshot, &node_groups);
+        match unknown.first() {
+            Some(name) => Err(SimulateError::UnknownType { name: (*name).to_owned() }),
+            None => Ok(Self { node_groups, ..self }),
+        }
+    }
+
     /// What was read, to be priced and observed.
     pub fn simulation(&mut self) -> &mut Simulation {
         &mut self.simulation
@@ -134,14 +170,18 @@ impl Costs {
         let plans = self.simulation.planned(Loops::Both);
         let Simulation { snapshot, observed, options, .. } = &self.simulation;
         let known = Known { snapshot, plans: &plans, observed, now: options.now };
-        let cost = Cost::new(known, &self.by, &self.groups);
+        let mut cost = Cost::new(known, &self.by, &self.groups, &self.commitments);
+        if !self.node_groups.is_empty() {
+            let with = (&options.policy, options.now, options.seed);
+            cost.node_groups = Some(node_groups::compare(snapshot, &self.node_groups, with));
+        }
         self.simulation.plans = Some(plans);
         cost
     }
 }
 
 impl Cost {
-    fn new(known: Known<'_>, by: &CostBy, groups: &Groups) -> Self {
+    fn new(known: Known<'_>, by: &CostBy, groups: &Groups, commitments: &Commitments) -> Self {
         let Known { snapshot, now, .. } = known;
         let mut pods_of = vec![Vec::new(); snapshot.nodes.len()];
         for pod in &snapshot.pods {
@@ -150,12 +190,13 @@ impl Cost {
             }
         }
         let prices = Prices::new(snapshot);
+        let bill = Bill::new(snapshot, &prices, commitments);
         let mut rows: BTreeMap<String, CostRow> = BTreeMap::new();
         let mut total = CostRow { name: "total".to_owned(), ..CostRow::default() };
         let mut idle = Vec::with_capacity(snapshot.nodes.len());
         let (mut daemons, mut without_price) = (0.0, 0);
-        for (node, pods) in snapshot.nodes.iter().zip(&pods_of) {
-            let price = prices.of(node);
+        for ((node, pods), billed) in snapshot.nodes.iter().zip(&pods_of).zip(&bill.nodes) {
+            let price = billed.as_ref().map(NodeBill::cost);
             without_price += usize::from(price.is_none());
             let price = price.unwrap_or(0.0);
             let shares = shares(snapshot, node, pods, price);
@@ -188,7 +229,9 @@ impl Cost {
             daemon_sets_per_hour: daemons,
             without_price,
             spot: prices.discount(snapshot),
+            committed: bill.committed,
             idle: idle::by_reason(known, &idle),
+            node_groups: None,
             savings: None,
         }
     }

@@ -46,6 +46,20 @@ pub enum SimulateError {
     /// The file with instance types.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
+    /// A file with Savings Plans or reserved instances.
+    #[error("can't use {path}: {problem}", path = path.display())]
+    Commitments {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The instance type of a node group that no NodePool could launch.
+    #[error("no NodeClass of a NodePool offers the instance type {name}")]
+    UnknownType {
+        /// As it was typed.
+        name: String,
+    },
     /// Neither files nor a cluster.
     #[error("nothing to plan: no input is specified")]
     NoInput,
@@ -88,13 +102,16 @@ impl SimulateError {
             Self::List { .. } => "observe",
             Self::Manifests { .. } => "manifests",
             Self::Catalog(_) => "catalog",
+            Self::Commitments { .. } => "commitments",
             Self::NoInput
             | Self::SnapshotAlone
             | Self::SnapshotUnchangeable
             | Self::SnapshotUndrainable
             | Self::SnapshotWithoutOwners
             | Self::ReadOnce => "input",
-            Self::NotFound { .. } | Self::NothingToDrain { .. } => "not-found",
+            Self::NotFound { .. } | Self::NothingToDrain { .. } | Self::UnknownType { .. } => {
+                "not-found"
+            }
         }
     }
 
@@ -134,6 +151,17 @@ impl SimulateError {
                  operatingSystems, resources and offerings), or the output of `aws ec2 \
                  describe-instance-types`"
                 .to_owned(),
+            Self::Commitments { .. } => "--commitments expects the output of `aws ec2 \
+                 describe-reserved-instances`, of `aws savingsplans describe-savings-plans` and, \
+                 for each Savings Plan, of `aws savingsplans describe-savings-plan-rates \
+                 --savings-plan-id ID --max-results 1000 --filters name=region,values=REGION` (all \
+                 its pages)"
+                .to_owned(),
+            Self::UnknownType { .. } => {
+                "check the spelling; a type that EC2 has, but this version \
+                 has no price for, needs --catalog"
+                    .to_owned()
+            }
             Self::NoInput => {
                 "specify manifests with -f, or read the cluster of the current kubeconfig with \
                  --live"

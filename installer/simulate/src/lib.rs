@@ -55,7 +55,10 @@ use tenon_state::cluster::Cluster;
 
 pub use self::advice::{Advice, Cause};
 use self::catalogs::SPOT_ASSUMED;
-pub use self::cost::{Cost, CostBy, CostRow, Costs, Focus, Idle, Savings, read_costs};
+pub use self::cost::{
+    Commitment, CommitmentKind, Commitments, Committed, Cost, CostBy, CostRow, Costs, Focus, Idle,
+    NodeGroup, OnNodeGroups, Savings, read_costs,
+};
 pub use self::drain::{Drained, Held};
 pub use self::encoded::list_page;
 pub use self::error::SimulateError;

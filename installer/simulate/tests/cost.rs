@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use tenon_simulate::{
-    CatalogOptions, Cost, CostBy, CostRow, Costs, Freshness, Options, Savings, SimulateError,
-    read_costs,
+    CatalogOptions, CommitmentKind, Commitments, Cost, CostBy, CostRow, Costs, Freshness, Options,
+    Savings, SimulateError, read_costs,
 };
 use tenon_state::decision::Decisions;
 use tenon_state::options::FeatureGates;
@@ -16,8 +16,7 @@ fn fixture(name: &str) -> PathBuf {
 }
 
 fn read(files: Vec<PathBuf>, catalogs: Vec<PathBuf>, by: &str) -> Result<Costs, SimulateError> {
-    let now = "2026-01-01T12:00:00Z".parse().expect("a time");
-    let live = Options::live(now, FeatureGates::default());
+    let live = Options::live(now(), FeatureGates::default());
     let options = Options {
         files,
         catalog: CatalogOptions { files: catalogs, ..live.catalog },
@@ -36,6 +35,23 @@ fn costs(by: &str) -> Costs {
 
 fn cost(by: &str) -> Cost {
     costs(by).cost()
+}
+
+fn now() -> jiff::Timestamp {
+    "2026-01-01T12:00:00Z".parse().expect("a time")
+}
+
+/// Two reserved instances and a Savings Plan that are active, and some that are not, or are for
+/// something else.
+fn commitments() -> Commitments {
+    let files = ["reserved-instances", "savings-plans", "savings-plan-rates"]
+        .map(|name| fixture(&format!("cost/{name}.json")));
+    Commitments::read(&files, now()).expect("they can be read")
+}
+
+fn on_node_groups(groups: &[&str]) -> Cost {
+    let groups = groups.iter().map(|group| group.parse().expect("a node group")).collect();
+    costs("workload").on(groups).expect("the types are known").cost()
 }
 
 fn rows(cost: &Cost) -> BTreeMap<&str, &CostRow> {
@@ -183,8 +199,17 @@ fn the_manual_has_the_screen_and_every_field() {
     let cost = cost("workload");
     let text = cost.text(Some(80));
     assert!(page.contains(&text), "{text}");
+    let committed = costs("workload").with(commitments()).cost();
+    let text = committed.text(Some(80));
+    let fact = text.find("Savings Plans and").expect("it says what they pay");
+    assert!(page.contains(text[fact..].trim_end()), "{}", &text[fact..]);
+    let on = on_node_groups(&["m7i.2xlarge"]);
+    let text = on.text(Some(80));
+    let fact = text.find("A node group of").expect("it compares");
+    assert!(page.contains(text[fact..].trim_end()), "{}", &text[fact..]);
+    let committed = Cost { node_groups: on.node_groups, ..committed };
     let savings = Savings::new(&Decisions::default(), None);
-    let value = serde_json::to_value(Cost { savings: Some(savings), ..cost }).expect("data");
+    let value = serde_json::to_value(Cost { savings: Some(savings), ..committed }).expect("data");
     let mut names = Vec::new();
     fields(&value, &mut names);
     for name in names {
@@ -193,6 +218,104 @@ fn the_manual_has_the_screen_and_every_field() {
             "{name}"
         );
     }
+}
+
+#[test]
+fn what_was_bought_in_advance_pays_for_nodes_first() {
+    for by in ["nodepool", "zone", "namespace", "workload"] {
+        let cost = costs(by).with(commitments()).cost();
+        // The m7i.large on demand is reserved, for 2.5 cents per hour and as much in advance; so is
+        // a quarter of the m7i.2xlarge, and half of it is at the rate of the Savings Plan.
+        let on_demand = 0.05 + (0.05 + 0.5 * 0.28 + 0.25 * 0.4);
+        assert!(close(cost.total.price_per_hour, 0.2 + on_demand), "{by}: {cost:?}");
+        let sum: f64 = cost.rows.iter().map(|row| row.price_per_hour).sum();
+        assert!(close(sum, cost.total.price_per_hour), "{by}");
+        let committed = cost.committed.expect("some are active");
+        let kinds: Vec<CommitmentKind> = committed.commitments.iter().map(|it| it.kind).collect();
+        assert_eq!(kinds, [CommitmentKind::ReservedInstances, CommitmentKind::ComputeSavingsPlan]);
+        assert_eq!(committed.nodes, 2);
+        assert!(close(committed.committed_per_hour, 0.1 + 0.14), "{committed:?}");
+        assert!(close(committed.used_per_hour, 0.1 + 0.14), "{committed:?}");
+        assert!(close(committed.on_demand_per_hour, 0.1 + 0.75 * 0.4), "{committed:?}");
+        assert!(close(committed.eligible_per_hour, 0.5), "{committed:?}");
+    }
+    let cost = costs("nodepool");
+    let earlier = "2025-01-01T00:00:00Z".parse().expect("a time");
+    let files = [fixture("cost/reserved-instances.json")];
+    let none = Commitments::read(&files, earlier).expect("they can be read");
+    let text = cost.with(none).cost().text(None);
+    assert!(text.contains("No Savings Plan"), "{text}");
+}
+
+#[test]
+fn pods_are_packed_onto_node_groups() {
+    let of = |groups: &[&str]| on_node_groups(groups).node_groups.expect("it was asked for");
+    let large = of(&["m7i.2xlarge"]);
+    assert_eq!((large.current_nodes, large.pods_without_place), (4, 0), "{large:?}");
+    assert!(close(large.current_price_per_hour, 0.7), "{large:?}");
+    assert!(close(large.price_per_hour, 0.4 * f64::from(u32::try_from(large.nodes).expect("few"))));
+    let spot = of(&["m7i.2xlarge:spot"]);
+    assert_eq!(spot.nodes, large.nodes);
+    assert!(spot.price_per_hour < large.price_per_hour, "{spot:?}");
+    // More to choose from is never dearer.
+    let both = of(&["m7i.large", "m7i.2xlarge"]);
+    assert!(both.price_per_hour <= large.price_per_hour + 1e-9, "{both:?}");
+    // The pods of these NodePools want amd64.
+    let arm = of(&["m7g.large"]);
+    assert_eq!((arm.nodes, arm.pods_without_place), (0, 6), "{arm:?}");
+    let unknown = vec!["m9.large".parse().expect("a node group")];
+    let error = costs("nodepool").on(unknown).expect_err("there is none");
+    assert!(error.to_string().contains("m9.large"), "{error}");
+}
+
+#[test]
+fn files_that_lack_something_are_refused_with_the_reason() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let original = |name: &str| {
+        std::fs::read_to_string(fixture(&format!("cost/{name}.json"))).expect("the fixture")
+    };
+    let plans = original("savings-plans");
+    let rates = original("savings-plan-rates");
+    let reserved = original("reserved-instances");
+    let paged = rates.replacen("\"searchResults\"", "\"nextToken\": \"abc\", \"searchResults\"", 1);
+    for (files, expected) in [
+        (vec![plans.clone()], "no file has the rates of Savings Plan 44444444"),
+        (vec![plans.clone(), paged.clone()], "no file has the last page of the rates"),
+        (vec![plans.replace("USD", "CNY"), rates.clone()], "prices are in CNY, not in USD"),
+        (vec![plans.replace("0.14000000", "a lot"), rates.clone()], "is not a price"),
+        (
+            vec![reserved.replace("\"InstanceCount\": 2", "\"InstanceCount\": \"two\"")],
+            "ReservedInstances[0].InstanceCount",
+        ),
+        (vec!["[]".to_owned()], "none of ReservedInstances, savingsPlans and searchResults"),
+        (vec!["savingsPlans: []".to_owned()], "it is not JSON"),
+    ] {
+        let paths: Vec<PathBuf> = files
+            .iter()
+            .enumerate()
+            .map(|(n, text)| {
+                let path = folder.path().join(format!("{n}.json"));
+                std::fs::write(&path, text).expect("it can be written");
+                path
+            })
+            .collect();
+        let error = Commitments::read(&paths, now()).expect_err(expected);
+        assert!(error.to_string().contains(expected), "{expected}: {error}");
+        assert!(error.hints()[0].contains("describe-savings-plan-rates"), "{:?}", error.hints());
+    }
+    // The same file twice, and pages in any order, are fine.
+    let twice: Vec<PathBuf> = [&plans, &rates, &paged, &rates, &plans]
+        .iter()
+        .enumerate()
+        .map(|(n, text)| {
+            let path = folder.path().join(format!("twice-{n}.json"));
+            std::fs::write(&path, text).expect("it can be written");
+            path
+        })
+        .collect();
+    let read = Commitments::read(&twice, now()).expect("all is there");
+    let committed = costs("nodepool").with(read).cost().committed.expect("there is one");
+    assert_eq!(committed.commitments.len(), 1);
 }
 
 #[test]
@@ -260,6 +383,38 @@ fn values(line: &str) -> Vec<String> {
         }
     }
     values
+}
+
+#[test]
+fn a_focus_dataset_names_the_commitment_that_pays() {
+    for by in ["nodepool", "workload"] {
+        let total = costs(by).with(commitments()).cost().total;
+        let csv = costs(by).with(commitments()).focus("123456789012").csv;
+        let charges = charges(&csv);
+        let sum = |column: &str, of: &str| -> f64 {
+            let of = charges.iter().filter(|charge| charge["CommitmentDiscountType"] == of);
+            of.map(|charge| charge[column].parse::<f64>().expect("a number")).sum()
+        };
+        let near = |a: f64, b: f64| (a - b).abs() < 1e-6;
+        let (plan, reserved) = ("Compute Savings Plan", "Reserved Instances");
+        assert!(near(sum("EffectiveCost", plan), 0.14), "{by}: {csv}");
+        assert!(near(sum("EffectiveCost", reserved), 0.1), "{by}: {csv}");
+        assert!(near(sum("EffectiveCost", ""), total.price_per_hour - 0.24), "{by}: {csv}");
+        // The commitment itself is billed elsewhere.
+        assert!(near(sum("BilledCost", plan) + sum("BilledCost", reserved), 0.0), "{by}: {csv}");
+        assert!(near(sum("ContractedCost", plan), 0.5 * 0.4), "{by}: {csv}");
+        let idle: f64 = ["", plan, reserved].iter().map(|of| sum("x_IdleCost", of)).sum();
+        assert!(near(idle, total.idle_per_hour), "{by}: {csv}");
+        let quantity: f64 = ["", plan, reserved].iter().map(|of| sum("PricingQuantity", of)).sum();
+        assert!(near(quantity, 4.0), "{by}: {csv}");
+        for charge in &charges {
+            let is_committed = charge["PricingCategory"] == "Committed";
+            for column in ["Category", "Id", "Name", "Status", "Type"] {
+                let value = &charge[&format!("CommitmentDiscount{column}")];
+                assert_eq!(is_committed, !value.is_empty(), "{column}: {charge:?}");
+            }
+        }
+    }
 }
 
 /// Rules of the specification that hold for every charge.

@@ -1,9 +1,10 @@
 //! `tenon cost`
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use tenon_simulate::CostBy;
+use tenon_simulate::{CostBy, NodeGroup};
 
 use super::decisions::ReachArgs;
 use super::duration::parse_duration;
@@ -28,6 +29,16 @@ pub struct CostArgs {
     #[arg(long, value_parser = account, value_name = "ACCOUNT")]
     #[arg(conflicts_with_all = ["csv", "since", "watch"])]
     pub focus: Option<String>,
+    /// Savings Plans and reserved instances, which pay for nodes first: the output of `aws ec2
+    /// describe-reserved-instances`, `aws savingsplans describe-savings-plans` or `aws savingsplans
+    /// describe-savings-plan-rates` (may be repeated)
+    #[arg(long, value_name = "FILE")]
+    pub commitments: Vec<PathBuf>,
+    /// Compare with what the pods of NodePools would cost on node groups of this instance type, as
+    /// Cluster Autoscaler scales them: TYPE for on-demand instances, TYPE:spot for spot instances
+    /// (may be repeated)
+    #[arg(long, value_name = "TYPE[:spot]", conflicts_with_all = ["csv", "focus"])]
+    pub node_group: Vec<NodeGroup>,
     /// Show the costs again after every change (on a terminal, in place) until interrupted
     #[arg(long, conflicts_with_all = ["csv", "files"])]
     pub watch: bool,

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
-use tenon_installer_core::target;
 use tenon_installer_core::words::count;
-use tenon_simulate::{Cost, Costs, Freshness, Options, Savings, read_costs};
+use tenon_installer_core::{clock, target};
+use tenon_simulate::{Commitments, Cost, Costs, Freshness, Options, Savings, read_costs};
 use tenon_state::decision::{Kind, MOST};
 use tokio::time::Instant;
 
@@ -32,7 +32,9 @@ pub(crate) async fn run(
     printer: Printer,
 ) -> Result<u8, ExpectedError> {
     let live = args.source.live || args.source.files.is_empty();
+    let now = args.source.now.unwrap_or_else(clock::now);
     let mut sources = Sources {
+        commitments: Commitments::read(&args.commitments, now)?,
         spot: spot_prices(global, &args.source, live).await?.briefly(),
         client: None,
         ledger: None,
@@ -44,7 +46,8 @@ pub(crate) async fn run(
     }
     if let Some(account) = &args.focus {
         let options = options(&args.source, Freshness::Cached);
-        let mut costs = read(args, options, sources.client.as_ref(), printer).await?;
+        let costs = read(args, options, sources.client.as_ref(), printer).await?;
+        let mut costs = costs.with(sources.commitments);
         let notes = priced(&mut costs, &mut sources.spot, printer).await;
         let focus = costs.focus(account);
         printer.raw(&focus.csv);
@@ -75,6 +78,8 @@ pub(crate) async fn run(
 
 /// What is read.
 struct Sources {
+    /// Savings Plans and reserved instances that are active.
+    commitments: Commitments,
     spot: SpotPrices,
     /// A running cluster, if it is read.
     client: Option<Client>,
@@ -88,7 +93,7 @@ async fn look(
     sources: &mut Sources,
     printer: Printer,
 ) -> Result<(Cost, Vec<String>), ExpectedError> {
-    let Sources { spot, client, ledger } = sources;
+    let Sources { commitments, spot, client, ledger } = sources;
     let options = options(&args.source, Freshness::Cached);
     let from = args.since.map(|since| before(options.now, since));
     let read = read(args, options, client.as_ref(), printer);
@@ -103,7 +108,8 @@ async fn look(
         })
     };
     // A cluster that can't be read is waited for neither EC2 nor the operator with.
-    let (mut costs, savings) = tokio::try_join!(read, saved)?;
+    let (costs, savings) = tokio::try_join!(read, saved)?;
+    let mut costs = costs.with(commitments.clone()).on(args.node_group.clone())?;
     let notes = priced(&mut costs, spot, printer).await;
     Ok((Cost { savings, ..costs.cost() }, notes))
 }

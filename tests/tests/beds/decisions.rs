@@ -46,6 +46,59 @@ async fn costs(bed: &Bed, args: &[&str]) -> Value {
     serde_json::from_str(&finished.stdout).expect("an answer in JSON")
 }
 
+/// A Savings Plan that halves what on-demand nodes cost, and what `tenon cost` makes of it.
+async fn half_price(bed: &Bed) {
+    let on_demand = async |args: &[&str]| {
+        let cost = costs(bed, &[&["--by", "capacity-type"], args].concat()).await;
+        let rows = cost["rows"].as_array().expect("a list");
+        let row = rows.iter().find(|row| row["name"] == "on-demand").expect("the bed's own nodes");
+        (row["pricePerHour"].as_f64().expect("a price"), cost)
+    };
+    let by_type = costs(bed, &["--by", "instance-type"]).await;
+    let rates: Vec<Value> = by_type["rows"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|row| {
+            let each = row["pricePerHour"].as_f64().expect("a price")
+                / row["nodes"].as_f64().expect("a number");
+            json!({
+                "rate": format!("{:.6}", each / 2.0), "currency": "USD", "unit": "Hrs",
+                "productType": "EC2", "serviceCode": "AmazonEC2", "operation": "RunInstances",
+                "usageType": "EUC1-BoxUsage",
+                "properties": [
+                    { "name": "region", "value": bed.region() },
+                    { "name": "instanceType", "value": row["name"] },
+                    { "name": "productDescription", "value": "Linux/UNIX" },
+                    { "name": "tenancy", "value": "shared" },
+                ],
+            })
+        })
+        .collect();
+    let plan = json!({ "savingsPlans": [{
+        "savingsPlanId": "11111111-2222-4333-8444-555555555555", "savingsPlanType": "Compute",
+        "state": "active", "currency": "USD", "commitment": "100.0",
+        "start": "2020-01-01T00:00:00.000Z", "end": "2120-01-01T00:00:00.000Z",
+    }]});
+    let rates = json!({
+        "savingsPlanId": "11111111-2222-4333-8444-555555555555", "searchResults": rates,
+    });
+    let files = [("plan.json", plan), ("rates.json", rates)].map(|(name, content)| {
+        let file = bed.dir().join(name);
+        must(std::fs::write(&file, content.to_string()));
+        file.to_string_lossy().into_owned()
+    });
+    let (before, _) = on_demand(&[]).await;
+    let named = ["--commitments", &files[0], "--commitments", &files[1]];
+    let (after, cost) = on_demand(&named).await;
+    assert!((before - 2.0 * after).abs() < 1e-5, "{before}: {cost:#}");
+    assert_eq!(cost["committed"]["committedPerHour"], 100.0, "{cost:#}");
+    // A plan without its rates is refused before anything is read.
+    let refused = must(bed.run_tenon(&["cost", "--commitments", &files[0]]).await);
+    assert_eq!(refused.code, 2, "{}", refused.stdout);
+    assert!(refused.stderr.contains("no file has the rates"), "{}", refused.stderr);
+}
+
 /// A ServiceAccount and a kubeconfig with its token.
 async fn person(bed: &Bed, name: &str) -> PathBuf {
     let accounts: Api<ServiceAccount> = Api::namespaced(bed.client(), "default");
@@ -110,6 +163,13 @@ async fn decisions_are_read_through_the_api_server_by_those_who_may() {
     let row = rows.iter().find(|row| row["name"] == "default").expect("the namespace of the pods");
     assert_eq!((&row["pods"], &row["nodes"]), (&json!(2), &json!(1)), "{cost}");
     assert_eq!(cost["savings"]["commands"], 0, "{cost}");
+    half_price(&bed).await;
+    // The same pods on a node group.
+    let cost = costs(&bed, &["--node-group", "m5.4xlarge"]).await;
+    let on = &cost["nodeGroups"];
+    let counts = ["nodes", "currentNodes", "podsWithoutPlace"].map(|name| &on[name]);
+    assert_eq!(counts, [&json!(1), &json!(1), &json!(0)], "{cost}");
+    assert!(number(&on["pricePerHour"]) > number(&on["currentPricePerHour"]), "{cost}");
 
     // An empty node goes, and the decision ends with its NodeClaim.
     must(tenon.user().scale(APP, 0, &json!({ "scenario": APP })).await);

@@ -12,6 +12,8 @@ use tenon_planner::snapshot::{Node, Placement, Pod};
 
 use super::super::prices::{Prices, capacity_type};
 use super::Costs;
+use super::bill::{Bill, Commitment, NodeBill};
+use super::commitments::CommitmentKind;
 use super::share::{Shares, shares};
 use crate::explain::index;
 use crate::fleet::pool_of;
@@ -21,9 +23,9 @@ type Column = (&'static str, fn(&Row<'_>) -> String);
 
 /// The columns of FOCUS 1.2 that are known, in the order of their names, then columns of our own.
 /// An empty value is null.
-const COLUMNS: [Column; 37] = [
+const COLUMNS: [Column; 42] = [
     ("AvailabilityZone", |row| row.label(labels::ZONE)),
-    ("BilledCost", |row| row.cost()),
+    ("BilledCost", |row| number(if row.by.is_some() { 0.0 } else { row.cost })),
     ("BillingAccountId", |row| row.dataset.account.to_owned()),
     ("BillingAccountName", |_| String::new()),
     ("BillingCurrency", |_| "USD".to_owned()),
@@ -35,15 +37,20 @@ const COLUMNS: [Column; 37] = [
     ("ChargeFrequency", |_| "Usage-Based".to_owned()),
     ("ChargePeriodEnd", |row| text(row.dataset.hour.1)),
     ("ChargePeriodStart", |row| text(row.dataset.hour.0)),
+    ("CommitmentDiscountCategory", |row| row.committed(category)),
+    ("CommitmentDiscountId", |row| row.committed(|by| by.id.clone())),
+    ("CommitmentDiscountName", |row| row.committed(|by| by.id.clone())),
+    ("CommitmentDiscountStatus", |row| row.committed(|_| "Used".to_owned())),
+    ("CommitmentDiscountType", |row| row.committed(|by| by.kind.words().to_owned())),
     ("ConsumedQuantity", |row| number(row.quantity)),
     ("ConsumedUnit", |_| "Hours".to_owned()),
-    ("ContractedCost", |row| row.cost()),
+    ("ContractedCost", |row| number(row.quantity * row.price)),
     ("ContractedUnitPrice", |row| number(row.price)),
-    ("EffectiveCost", |row| row.cost()),
+    ("EffectiveCost", |row| number(row.cost)),
     ("InvoiceIssuerName", |_| "AWS".to_owned()),
     ("ListCost", |row| number(row.quantity * row.list)),
     ("ListUnitPrice", |row| number(row.list)),
-    ("PricingCategory", |row| if row.is_spot() { "Dynamic" } else { "Standard" }.to_owned()),
+    ("PricingCategory", |row| row.category().to_owned()),
     ("PricingQuantity", |row| number(row.quantity)),
     ("PricingUnit", |_| "Hours".to_owned()),
     ("ProviderName", |_| "AWS".to_owned()),
@@ -89,7 +96,11 @@ struct Row<'a> {
     group: String,
     /// The part of a node-hour, 0 to 1.
     quantity: f64,
-    /// In USD, for the whole node.
+    /// In USD.
+    cost: f64,
+    /// The commitment that pays it.
+    by: Option<&'a Commitment>,
+    /// In USD, for the whole node, without commitments.
     price: f64,
     /// In USD, for the whole node: what it would cost on demand.
     list: f64,
@@ -108,32 +119,39 @@ impl Costs {
             }
         }
         let prices = Prices::new(snapshot);
+        let bill = Bill::new(snapshot, &prices, &self.commitments);
+        let commitments = bill.committed.as_ref().map(|it| it.commitments.as_slice());
+        let commitments = commitments.unwrap_or_default();
         let dataset = Dataset::new(account, self.by.to_string(), self.simulation.options.now);
         let mut csv = format!("{}\n", COLUMNS.map(|(name, _)| name).join(","));
         let mut without_price = 0;
-        for (node, pods) in snapshot.nodes.iter().zip(&pods_of) {
-            let Some(price) = prices.of(node) else {
+        for ((node, pods), billed) in snapshot.nodes.iter().zip(&pods_of).zip(&bill.nodes) {
+            let Some(billed) = billed else {
                 without_price += 1;
                 continue;
             };
-            let list = prices.on_demand(&node.labels).unwrap_or(price);
-            let shares = shares(snapshot, node, pods, price);
+            let cost = billed.cost();
+            let shares = shares(snapshot, node, pods, cost);
             let whole = Row {
                 dataset: &dataset,
                 node,
                 group: String::new(),
                 quantity: 1.0,
-                price,
-                list,
+                cost,
+                by: None,
+                price: billed.price,
+                list: prices.on_demand(&node.labels).unwrap_or(billed.price),
                 idle: shares.idle,
             };
-            if self.by.of_node(node).is_some() || pods.is_empty() || price <= 0.0 {
-                csv += &whole.line();
-                continue;
-            }
-            for (group, (requested, idle)) in self.by_group(pods, &shares) {
-                let quantity = (requested + idle) / price;
-                csv += &Row { group, quantity, idle, ..whole.clone() }.line();
+            let by_node = self.by.of_node(node).is_some() || pods.is_empty() || cost <= 0.0;
+            let groups = if by_node { BTreeMap::new() } else { self.by_group(pods, &shares) };
+            for part in parts(&whole, billed, commitments) {
+                if by_node {
+                    csv += &part.line();
+                }
+                for (group, (requested, idle)) in &groups {
+                    csv += &part.scaled(group, (requested + idle) / cost, idle / cost).line();
+                }
             }
         }
         Focus { csv, without_price }
@@ -149,6 +167,37 @@ impl Costs {
             *idle += shares.idle_of(position);
         }
         groups
+    }
+}
+
+/// The charges of a node: one for what nothing was bought for in advance, one for each commitment.
+fn parts<'a>(whole: &Row<'a>, billed: &NodeBill, commitments: &'a [Commitment]) -> Vec<Row<'a>> {
+    let all = billed.cost();
+    let part = |share: f64, cost: f64, by| Row {
+        quantity: share,
+        cost,
+        by,
+        idle: if all > 0.0 { whole.idle * cost / all } else { 0.0 },
+        ..whole.clone()
+    };
+    let uncovered = billed.uncovered();
+    let mut parts = Vec::with_capacity(1 + billed.covered.len());
+    if uncovered > 0.0 {
+        parts.push(part(uncovered, uncovered * billed.price, None));
+    }
+    parts.extend(
+        billed.covered.iter().map(|it| part(it.share, it.cost, commitments.get(it.commitment))),
+    );
+    parts
+}
+
+/// As FOCUS tells them apart: by how much is used, or by what it costs.
+fn category(by: &Commitment) -> String {
+    match by.kind {
+        CommitmentKind::ReservedInstances => "Usage".to_owned(),
+        CommitmentKind::Ec2InstanceSavingsPlan | CommitmentKind::ComputeSavingsPlan => {
+            "Spend".to_owned()
+        }
     }
 }
 
@@ -176,12 +225,31 @@ impl Row<'_> {
         self.node.labels.get(key).cloned().unwrap_or_default()
     }
 
-    fn cost(&self) -> String {
-        number(self.quantity * self.price)
+    /// The share of it that a group of pods pays; `idle` is the share of the node's cost that is
+    /// idle and falls to the group.
+    fn scaled(&self, group: &str, share: f64, idle: f64) -> Self {
+        Self {
+            group: group.to_owned(),
+            quantity: self.quantity * share,
+            cost: self.cost * share,
+            idle: self.cost * idle,
+            ..self.clone()
+        }
     }
 
-    fn is_spot(&self) -> bool {
-        capacity_type(&self.node.labels) == Some("spot")
+    /// Something of the commitment that pays it.
+    fn committed(&self, of: impl FnOnce(&Commitment) -> String) -> String {
+        self.by.map(of).unwrap_or_default()
+    }
+
+    fn category(&self) -> &'static str {
+        if self.by.is_some() {
+            "Committed"
+        } else if capacity_type(&self.node.labels) == Some("spot") {
+            "Dynamic"
+        } else {
+            "Standard"
+        }
     }
 
     /// `m7i.large spot, namespace shop`

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Cost, CostRow, Discount, Idle, MONTH, Savings};
+use super::{Committed, Cost, CostRow, Discount, Idle, MONTH, OnNodeGroups, Savings};
 use crate::layout::Page;
 use crate::words::{columns, counted, grouped, price, shortened};
 
@@ -136,7 +136,9 @@ impl Cost {
             facts.push(format!("DaemonSets request {paid}, {share}% of the total."));
         }
         facts.extend(self.spot.as_ref().and_then(discount));
+        facts.extend(self.committed.as_ref().map(committed));
         facts.extend(self.savings.as_ref().map(saved));
+        facts.extend(self.node_groups.as_ref().and_then(on_node_groups));
         if !facts.is_empty() {
             page.blank();
             for fact in &facts {
@@ -160,6 +162,60 @@ fn discount(spot: &Discount) -> Option<String> {
             percent(less, on_demand_per_hour)
         )
     })
+}
+
+/// What was bought in advance, and how much of it is of use.
+fn committed(committed: &Committed) -> String {
+    let Committed { nodes, committed_per_hour, used_per_hour, on_demand_per_hour, .. } = *committed;
+    if committed.commitments.is_empty() {
+        return "No Savings Plan and no reserved instance for EC2 is active.".to_owned();
+    }
+    let bought = format!("Savings Plans and reserved instances cost {}", per(committed_per_hour));
+    if nodes == 0 {
+        return format!("{bought} and cover no node of this cluster.");
+    }
+    let unused = committed_per_hour - used_per_hour;
+    let rest = if unused >= NOTHING {
+        format!(" This cluster does not use {} of them.", per_hour(unused))
+    } else {
+        String::new()
+    };
+    format!(
+        "{bought}. They cover {}% of the price of on-demand nodes: {} instead of {}, {}% \
+         less.{rest}",
+        percent(on_demand_per_hour, committed.eligible_per_hour),
+        per_hour(used_per_hour),
+        per_hour(on_demand_per_hour),
+        percent(on_demand_per_hour - used_per_hour, on_demand_per_hour)
+    )
+}
+
+/// None where no NodePool has nodes.
+fn on_node_groups(on: &OnNodeGroups) -> Option<String> {
+    let OnNodeGroups { groups, nodes, price_per_hour, current_nodes, .. } = on;
+    let current = on.current_price_per_hour;
+    if *current_nodes == 0 || current <= 0.0 {
+        return None;
+    }
+    let more = percent(price_per_hour - current, current);
+    let compared = match more {
+        0 => "as much as now".to_owned(),
+        1.. => format!("{more}% more than now"),
+        _ => format!("{}% less than now", -more),
+    };
+    let whole = if groups.len() == 1 { "A node group" } else { "Node groups" };
+    let rest = match on.pods_without_place {
+        0 => String::new(),
+        n => format!(" {} would have no place there.", counted(n, "pod")),
+    };
+    Some(format!(
+        "{whole} of {} would hold the pods of NodePools on {} instead of {}, for {}: \
+         {compared}.{rest}",
+        groups.join(" and "),
+        counted(*nodes, "node"),
+        current_nodes,
+        per(*price_per_hour),
+    ))
 }
 
 fn saved(savings: &Savings) -> String {
