@@ -25,6 +25,8 @@ pub enum When {
     Installed,
     /// Only where it is asked for: something has to be made in the cluster.
     Inside,
+    /// Only where it is given what the bill can be split by.
+    Billing,
 }
 
 /// One check.

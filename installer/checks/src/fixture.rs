@@ -66,6 +66,7 @@ pub(crate) fn healthy() -> Observed {
     Observed {
         now: 1_760_000_000,
         inside: Some(Known(all_reached())),
+        cost_tags: Some(CostTags { active: ["team".to_owned()].into() }),
         asked: Asked {
             cluster: "prod".into(),
             region: "eu-central-1".into(),
@@ -166,6 +167,7 @@ pub(crate) fn healthy() -> Observed {
             })]),
             node_classes: Known(vec![json!({
                 "metadata": {"name": "default"},
+                "spec": {"tags": {"team": "shop"}},
                 "status": {"conditions": [{"type": "Ready", "status": "True"}]},
             })]),
             node_claims: Known(vec![json!({
@@ -492,6 +494,9 @@ pub(crate) fn break_it(id: &str, seen: &mut Observed) {
                 {"type": "ValidationSucceeded", "status": "False", "reason": "CreateFleetAuthCheckFailed", "message": "x"},
                 {"type": "Ready", "status": "False"},
             ]);
+        }),
+        "NC-02" => edit(&mut seen.kubernetes.node_classes, |all| {
+            all[0]["spec"]["tags"]["stage"] = json!("prod");
         }),
         "NO-01" => edit(&mut seen.kubernetes.node_claims, |all| {
             all[0]["status"]["conditions"] = json!([]);

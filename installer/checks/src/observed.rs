@@ -6,10 +6,12 @@
 
 use serde::{Deserialize, Serialize};
 
+mod billing;
 mod cloud;
 mod inside;
 mod kubernetes;
 
+pub use billing::*;
 pub use cloud::*;
 pub use inside::*;
 pub use kubernetes::*;
@@ -86,6 +88,9 @@ pub struct Observed {
     pub rules: Seen<Vec<RuleView>>,
     /// The operator at work. Only the doctor looks at it.
     pub operator: OperatorView,
+    /// What the bill can be split by. Only where it was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost_tags: Option<CostTags>,
     /// What a pod reaches. Only where it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inside: Option<Seen<InsideView>>,

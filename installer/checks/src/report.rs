@@ -115,6 +115,7 @@ pub fn judge(seen: &Observed, options: &Options) -> Report {
                 When::Always => true,
                 When::Installed => options.installed,
                 When::Inside => seen.inside.is_some(),
+                When::Billing => seen.cost_tags.is_some(),
             })
             .map(|check| line(check, seen, options))
             .collect::<Vec<_>>();

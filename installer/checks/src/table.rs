@@ -69,6 +69,7 @@ pub(crate) fn page() -> String {
                 When::Always => "",
                 When::Installed => ", only `tenon doctor`",
                 When::Inside => ", only with `--in-cluster`",
+                When::Billing => ", only `tenon doctor --cost-allocation-tags`",
             };
             let _ = write!(
                 page,

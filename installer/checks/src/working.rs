@@ -7,7 +7,7 @@ use tenon_installer_core::kubernetes::condition::{self, Untrue, is_ready, planni
 use tenon_installer_core::kubernetes::freeze::is_frozen;
 use tenon_installer_core::words::count as counted;
 
-use super::observed::{Observed, OperatorDeploymentView, Seen};
+use super::observed::{CostTags, NOT_CHECKED, Observed, OperatorDeploymentView, Seen};
 use super::signatures::{explain, explain_denial};
 use super::{Check, Outcome, Severity, When, identity, known};
 
@@ -66,6 +66,18 @@ pub(super) const CHECKS: &[Check] = &[
              was missing at the operator's last check.",
         fix: "kubectl describe ec2nodeclass",
         run: node_classes,
+    },
+    Check {
+        id: "NC-02",
+        severity: Severity::Warning,
+        when: When::Billing,
+        title: "the bill can be split by the tags of every EC2NodeClass",
+        cause: "AWS splits costs only by tags that are active in the payer account, and only from \
+             then on. `--cost-allocation-tags` expects the output of `aws ce \
+             list-cost-allocation-tags --status Active` with that account's credentials. Activate \
+             `karpenter.sh/nodepool`, too, to split costs by NodePool.",
+        fix: "aws ce update-cost-allocation-tags-status --cost-allocation-tags-status TagKey=<tag>,Status=Active",
+        run: cost_tags,
     },
     Check {
         id: "NP-02",
@@ -264,6 +276,29 @@ fn node_classes(seen: &Observed) -> Outcome {
             })
             .collect::<Vec<_>>();
         Outcome::of(&problems, format!("{} are", classes.len()))
+    })
+}
+
+fn cost_tags(seen: &Observed) -> Outcome {
+    let Some(CostTags { active }) = &seen.cost_tags else {
+        return Outcome::Unknown(NOT_CHECKED.to_owned());
+    };
+    known(&seen.kubernetes.node_classes, |classes| {
+        let mut tags = 0;
+        let mut problems = Vec::new();
+        for class in classes {
+            let keys = class["spec"]["tags"].as_object().into_iter().flat_map(|tags| tags.keys());
+            let keys: Vec<&str> = keys.map(String::as_str).collect();
+            tags += keys.len();
+            let inactive: Vec<&str> =
+                keys.into_iter().filter(|key| !active.contains(*key)).collect();
+            if !inactive.is_empty() {
+                let verb = if inactive.len() == 1 { "is" } else { "are" };
+                let keys = inactive.join(", ");
+                problems.push(format!("{}: {keys} {verb} not active in billing", name(class)));
+            }
+        }
+        Outcome::of(&problems, if tags == 0 { "none has tags" } else { "it can" })
     })
 }
 

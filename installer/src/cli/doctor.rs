@@ -26,6 +26,10 @@ pub struct DoctorArgs {
     /// checks that need them are skipped
     #[arg(long, conflicts_with_all = ["from", "kubeconfig", "context"])]
     pub service_account: bool,
+    /// Also check whether AWS's bill can be split by the tags of your EC2NodeClasses: the output of
+    /// `aws ce list-cost-allocation-tags --status Active`
+    #[arg(long, value_name = "FILE")]
+    pub cost_allocation_tags: Option<PathBuf>,
     /// Evaluate the file observed.json of a support bundle instead of inspecting the cluster
     #[arg(long, value_name = "FILE")]
     pub from: Option<PathBuf>,

@@ -1,7 +1,9 @@
 //! `tenon doctor`: all checks, also of the operator at work, with the cause of what it says.
 //! Changes nothing.
 
-use tenon_checks::observed::Observed;
+use std::path::Path;
+
+use tenon_checks::observed::{CostTags, Observed};
 use tenon_checks::report::{Options, judge};
 use tenon_installer_core::files::FileError;
 use tenon_installer_core::settings::Inferred;
@@ -26,7 +28,8 @@ pub(crate) async fn run(
     printer: &Printer,
 ) -> Result<u8, ExpectedError> {
     let mut options = Options { strict: args.strict, installed: true, ..args.checks.options()? };
-    let seen = match &args.from {
+    let cost_tags = args.cost_allocation_tags.as_deref().map(cost_tags).transpose()?;
+    let mut seen = match &args.from {
         Some(file) => read(file)?,
         None if args.service_account => {
             let (seen, with_aws) = Box::pin(observe_from_pod(global, args)).await?;
@@ -35,21 +38,26 @@ pub(crate) async fn run(
         }
         None => Box::pin(observe(global, args, printer)).await?,
     };
+    seen.cost_tags = cost_tags.or(seen.cost_tags);
     Ok(show(&judge(&seen, &options), args.all, *printer))
 }
 
-fn read(file: &std::path::Path) -> Result<Observed, ExpectedError> {
+fn read(file: &Path) -> Result<Observed, ExpectedError> {
     let text = std::fs::read_to_string(file).map_err(FileError::reading(file))?;
     serde_json::from_str(&text).map_err(|error| {
-        ExpectedError::Settings(SettingsError {
-            problems: vec![Problem::in_file(
-                file,
-                u64::try_from(error.line()).ok(),
-                "",
-                error.to_string(),
-            )],
-        })
+        let line = u64::try_from(error.line()).ok();
+        unreadable(file, line, error.to_string())
     })
+}
+
+fn cost_tags(file: &Path) -> Result<CostTags, ExpectedError> {
+    let text = std::fs::read_to_string(file).map_err(FileError::reading(file))?;
+    CostTags::parse(&text).map_err(|problem| unreadable(file, None, problem))
+}
+
+fn unreadable(file: &Path, line: Option<u64>, problem: String) -> ExpectedError {
+    let problems = vec![Problem::in_file(file, line, "", problem)];
+    ExpectedError::Settings(SettingsError { problems })
 }
 
 /// The settings of the installation's record where it can be read, else those that are given: a

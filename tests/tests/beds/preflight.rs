@@ -24,9 +24,9 @@ mod at_work;
 /// The checks that fail here, each after it has passed.
 pub(super) const BROKEN: &[&str] = &[
     "AM-01", "AM-03", "CL-09", "CL-14", "EX-01", "EX-03", "EX-04", "EX-05", "EX-10", "EX-12",
-    "IA-02", "IA-03", "IA-07", "IA-08", "IA-10", "IA-11", "IA-12", "IM-01", "NC-01", "NO-01",
-    "NP-01", "NP-02", "OP-01", "OP-02", "OP-03", "OP-04", "OP-05", "QS-02", "QS-03", "SG-02",
-    "SN-06", "SN-07", "ZS-01",
+    "IA-02", "IA-03", "IA-07", "IA-08", "IA-10", "IA-11", "IA-12", "IM-01", "NC-01", "NC-02",
+    "NO-01", "NP-01", "NP-02", "OP-01", "OP-02", "OP-03", "OP-04", "OP-05", "QS-02", "QS-03",
+    "SG-02", "SN-06", "SN-07", "ZS-01",
 ];
 
 const SPOT_ROLE: &str = "AWSServiceRoleForEC2Spot";
@@ -70,7 +70,8 @@ fn pool_without_limits() -> Value {
     })
 }
 
-/// An EC2NodeClass whose nodes need more than Linux nodes do.
+/// An EC2NodeClass whose nodes need more than Linux nodes do, with a tag that the bill can't be
+/// split by.
 fn windows(bed: &Bed) -> Value {
     let here = json!([{"tags": {"karpenter.sh/discovery": bed.cluster()}}]);
     json!({
@@ -79,6 +80,7 @@ fn windows(bed: &Bed) -> Value {
         "metadata": {"name": "windows"},
         "spec": {
             "amiSelectorTerms": [{"alias": "windows2022@latest"}],
+            "tags": {"team": "shop", "stage": "prod"},
             "role": format!("tenon-{}-node", bed.cluster()),
             "subnetSelectorTerms": here,
             "securityGroupSelectorTerms": here,
@@ -111,7 +113,7 @@ fn webhook() -> Value {
 
 /// What somebody does to a cluster, its account and its network, and by which words the checks name
 /// it. Each passes without it.
-const FAULTS: [(&str, &str); 18] = [
+const FAULTS: [(&str, &str); 19] = [
     ("CL-14", "gone.example.com"),
     ("EX-01", "default/karpenter-old"),
     ("EX-03", "default/cluster-autoscaler runs"),
@@ -126,6 +128,7 @@ const FAULTS: [(&str, &str); 18] = [
     ("IA-11", "ec2:CreateFleet"),
     ("IA-12", "EC2NodeClass windows launches Windows nodes"),
     ("QS-03", "is off"),
+    ("NC-02", "windows: stage is not active in billing"),
     ("NP-01", "boundless has no limits"),
     ("OP-01", "has no pods"),
     ("OP-03", "no replica has ever led"),

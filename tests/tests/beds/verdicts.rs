@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tenon_bed::bed::{Bed, Finished};
 
 /// Asks about one bed, and remembers how checks came out.
@@ -30,9 +30,17 @@ impl<'a> Verdicts<'a> {
         (finished, report)
     }
 
-    /// `tenon doctor`.
+    /// `tenon doctor`, which is given the tags that are active in billing.
     pub(super) async fn doctor(&mut self) -> (Finished, Value) {
-        let (finished, report) = tenon_with(self.bed, &["doctor"], &[]).await;
+        let tags = self.bed.dir().join("cost-allocation-tags.json");
+        let active = json!({ "CostAllocationTags": [
+            { "TagKey": "team", "Type": "UserDefined", "Status": "Active" },
+            { "TagKey": "stage", "Type": "UserDefined", "Status": "Inactive" },
+        ]});
+        std::fs::write(&tags, active.to_string()).expect("it can be written");
+        let tags = tags.to_string_lossy();
+        let args = ["doctor", "--cost-allocation-tags", &tags];
+        let (finished, report) = tenon_with(self.bed, &args, &[]).await;
         self.remember(&report);
         (finished, report)
     }
