@@ -155,6 +155,8 @@ pub(crate) fn values(place: &Place) -> Value {
         "clusterName": cluster,
         "clusterEndpoint": format!("https://api.internal.{cluster}"),
         "interruptionQueue": queue_name(cluster),
+        // kOps makes them; the role may not look for others.
+        "staticInstanceProfiles": true,
     });
     if matches!(place.store, Location::Bucket { .. }) {
         settings["kopsStateStore"] = place.store.to_string().into();
