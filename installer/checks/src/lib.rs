@@ -18,6 +18,7 @@ mod cluster;
 mod compute;
 mod identity;
 mod inside;
+mod kops;
 mod network;
 mod working;
 

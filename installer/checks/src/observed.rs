@@ -129,6 +129,8 @@ pub struct Asked {
     pub cluster: String,
     /// AWS region, from the settings.
     pub region: String,
+    /// It is a kOps cluster, of which EKS knows nothing.
+    pub kops: bool,
     /// The only account to work in.
     pub account: Option<String>,
     /// The operator's namespace.

@@ -6,7 +6,7 @@ use serde::Serialize;
 use tenon_installer_core::words::count;
 
 use super::observed::{NOT_CHECKED, Observed};
-use super::{Check, Outcome, Severity, When, table, working};
+use super::{Check, Outcome, Severity, When, kops, table, working};
 
 /// Version of the JSON form of a report.
 pub const SCHEMA: &str = "tenon.sh/checks/v1alpha1";
@@ -111,6 +111,7 @@ pub fn judge(seen: &Observed, options: &Options) -> Report {
         let made = category
             .checks
             .iter()
+            .filter(|check| !seen.asked.kops || kops::has(check.id))
             .filter(|check| match check.when {
                 When::Always => true,
                 When::Installed => options.installed,
@@ -175,7 +176,9 @@ fn line(check: &'static Check, seen: &Observed, options: &Options) -> Line {
         outcome,
         cause: failed.then_some(check.cause),
         fix: failed.then(|| {
-            working::fix_of_first_cause(check.id, seen).unwrap_or_else(|| seen.fill(check.fix))
+            let of_kops = || if seen.asked.kops { kops::fix(check.id) } else { None };
+            let fix = working::fix_of_first_cause(check.id, seen).or_else(of_kops);
+            seen.fill(fix.unwrap_or(check.fix))
         }),
     }
 }

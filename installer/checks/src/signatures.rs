@@ -6,6 +6,7 @@ use tenon_iam_policies::cover::overlaps;
 use tenon_iam_policies::document::{Actions, Resources};
 use tenon_iam_policies::{Features, Partition, Scope};
 
+use super::kops;
 use super::observed::Observed;
 
 /// A text with a known cause.
@@ -22,9 +23,15 @@ pub(crate) struct Signature {
 }
 
 impl Signature {
+    /// What to type, where a command helps.
+    pub(crate) fn fix(&self, seen: &Observed) -> Option<&'static str> {
+        if seen.asked.kops { kops::fix_of_cause(self.fix) } else { Some(self.fix) }
+    }
+
     /// What it means and what to type, on one line.
     pub(crate) fn in_words(&self, seen: &Observed) -> String {
-        let fix = seen.fill(self.fix);
+        let Some(fix) = self.fix(seen) else { return self.cause.to_owned() };
+        let fix = seen.fill(fix);
         let fix = match fix.split_once("   # ") {
             Some((command, why)) => format!("{command} ({why})"),
             None => fix,

@@ -189,7 +189,7 @@ fn with_causes<'a>(
 
 /// What to type for the first known cause that the operator's log (OP-04) or the events (OP-05)
 /// name: it does more than to read them again.
-pub(crate) fn fix_of_first_cause(id: &str, seen: &Observed) -> Option<String> {
+pub(crate) fn fix_of_first_cause(id: &str, seen: &Observed) -> Option<&'static str> {
     let signature = match id {
         "OP-04" => {
             let Seen::Known(lines) = &seen.operator.log else { return None };
@@ -201,7 +201,7 @@ pub(crate) fn fix_of_first_cause(id: &str, seen: &Observed) -> Option<String> {
         }
         _ => None,
     };
-    Some(seen.fill(signature?.fix))
+    signature.and_then(|signature| signature.fix(seen))
 }
 
 fn log(seen: &Observed) -> Outcome {

@@ -243,6 +243,23 @@ impl Target {
         })
     }
 
+    /// Connects by the kubeconfig, to a cluster that EKS knows nothing of.
+    ///
+    /// # Errors
+    /// When there is no usable kubeconfig.
+    pub async fn of_kubeconfig(options: &KubeconfigOptions) -> Result<Self, TargetError> {
+        let config = config(options).await?;
+        let endpoint = config.cluster_url.to_string();
+        let config = with_deadline(without_hidden_retries(config));
+        let client = plugin::client(config, options.attended).await?;
+        Ok(Self {
+            cluster: Cluster::new(client, Audit::default()),
+            endpoint,
+            by: "kubeconfig".to_owned(),
+            _refresh: JoinSet::new(),
+        })
+    }
+
     /// Connects by the kubeconfig if one is named, else by the AWS credentials.
     pub async fn connect(
         options: &KubeconfigOptions,

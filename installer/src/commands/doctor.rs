@@ -11,7 +11,7 @@ use tenon_installer_core::settings::SettingsError;
 use tenon_installer_core::settings::problem::Problem;
 use tenon_installer_core::target::{self, Target};
 
-use super::kops_cluster;
+use super::kops_cluster::{self, KopsCluster};
 use super::observation::{Asking, Observation, observe_session};
 use super::preflight::show;
 use super::session::{Fallback, Session, region_of_nodes, source};
@@ -36,7 +36,10 @@ pub(crate) async fn run(
             options.without_aws = !with_aws;
             seen
         }
-        None => Box::pin(observe(global, args, printer)).await?,
+        None => match kops_cluster_of(global, args).await? {
+            Some(cluster) => Box::pin(observe_kops(global, args, cluster)).await?,
+            None => Box::pin(observe(global, args, printer)).await?,
+        },
     };
     seen.cost_tags = cost_tags.or(seen.cost_tags);
     Ok(show(&judge(&seen, &options), args.all, *printer))
@@ -70,7 +73,6 @@ async fn observe(
     let asking = Asking { installed: true, ..args.checks.asking() };
     let settings = args.installation.settings();
     let given = source(&settings)?;
-    kops_cluster::refuse(global, given.config.cluster.name.as_deref()).await?;
     let session = Session::open(global, &settings, given, Fallback::Record).await;
     if let Ok(session) = session {
         session.introduce(*printer);
@@ -81,6 +83,39 @@ async fn observe(
     let settings = resolve(source(&settings)?, global, &settings, &inferred)?;
     let observation = Observation::at(global, settings).await?;
     Ok(observation.observe(asking).await)
+}
+
+async fn kops_cluster_of(
+    global: &GlobalArgs,
+    args: &DoctorArgs,
+) -> Result<Option<KopsCluster>, ExpectedError> {
+    let given = source(&args.installation.settings())?;
+    Ok(kops_cluster::find(global, given.config.cluster.name.as_deref()).await)
+}
+
+/// What the API server of a kOps cluster says.
+async fn observe_kops(
+    global: &GlobalArgs,
+    args: &DoctorArgs,
+    KopsCluster { name, kube }: KopsCluster,
+) -> Result<Observed, ExpectedError> {
+    if args.checks.in_cluster {
+        return Err(ExpectedError::Unfit {
+            what: format!("{name} is a kOps cluster, and --in-cluster is for EKS clusters"),
+            reasons: vec!["leave --in-cluster out, or run `helm test`".to_owned()],
+        });
+    }
+    let inferred =
+        Inferred { cluster: Some(name), region: region_of_nodes(&kube).await.unwrap_or_default() };
+    let settings = args.installation.settings();
+    let settings = resolve(source(&settings)?, global, &settings, &inferred)?;
+    let aws = global.connect_region(&settings.region).await?;
+    let target = Target::of_kubeconfig(&global.kubeconfig()).await?;
+    let asking = Asking { installed: true, ..args.checks.asking() };
+    let observation = Observation::of_kops(settings, aws, target);
+    let mut seen = observation.observe_kubernetes(asking).await;
+    seen.asked.kops = true;
+    Ok(seen)
 }
 
 /// What a pod sees, and whether it has credentials for AWS. There is no record without AWS, which

@@ -53,7 +53,9 @@ pub(super) async fn refuse(global: &GlobalArgs, named: Option<&str>) -> Result<(
             "to install the operator, run `tenon kops export cluster`, `tenon kops queue` and \
              `tenon kops export values`; `tenon kops sync` creates the NodePools"
                 .to_owned(),
-            "to pause the NodePools, run `tenon freeze`".to_owned(),
+            "to pause the NodePools, run `tenon freeze`; `tenon status` and `tenon doctor` show how \
+             they are"
+                .to_owned(),
             "to use an EKS cluster, name it with --cluster, or choose its context with --context"
                 .to_owned(),
         ],

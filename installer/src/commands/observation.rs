@@ -71,6 +71,28 @@ impl Observation {
         Self::of(global, settings, aws, facts, Ok(target)).await
     }
 
+    /// The same of a kOps cluster. EKS is not asked, and neither is anything else of AWS.
+    pub(super) fn of_kops(settings: Settings, aws: Aws, target: Target) -> Self {
+        let facts = Err(AwsError {
+            action: "eks:DescribeCluster",
+            resource: settings.cluster.clone(),
+            code: None,
+            message: "it is a kOps cluster".to_owned(),
+            no_answer: None,
+        });
+        Self {
+            settings,
+            aws,
+            facts,
+            target: Ok(target),
+            desired: Err(Vec::new()),
+            actual: None,
+            plan: None,
+            conflicts: Vec::new(),
+            audit: None,
+        }
+    }
+
     async fn of(
         global: &GlobalArgs,
         settings: Settings,
@@ -104,9 +126,22 @@ impl Observation {
         !matches!(&self.facts, Err(error) if error.lacks_credentials())
     }
 
+    /// What the API server says.
+    pub(super) async fn observe_kubernetes(&self, asking: Asking) -> Observed {
+        observe_cluster(&self.sources(asking)).await
+    }
+
     /// Everything that the checks look at.
     pub(super) async fn observe(&self, asking: Asking) -> Observed {
-        let sources = Sources {
+        let sources = self.sources(asking);
+        if self.target.is_ok() && !self.has_aws() {
+            return observe_cluster(&sources).await;
+        }
+        observe(&sources).await
+    }
+
+    fn sources(&self, asking: Asking) -> Sources<'_> {
+        Sources {
             settings: &self.settings,
             aws: &self.aws,
             facts: self.facts.as_ref(),
@@ -119,11 +154,7 @@ impl Observation {
             proxies: asking.proxies,
             installed: asking.installed,
             inside: asking.inside,
-        };
-        if self.target.is_ok() && !self.has_aws() {
-            return observe_cluster(&sources).await;
         }
-        observe(&sources).await
     }
 }
 

@@ -11,6 +11,7 @@ use tenon_bed::wait::{Polled, eventually, must};
 
 use super::super::command::tenon;
 use super::{CLUSTER, Kops, QUEUE, instance_group, nodes, written};
+use crate::verdicts::{outcome, passes};
 
 /// The operator follows the state store, and nobody runs `tenon kops sync`.
 pub(super) async fn follows(kops: &Kops, user: &User) {
@@ -109,8 +110,18 @@ pub(super) async fn follows(kops: &Kops, user: &User) {
     assert_eq!(status["operator"]["deployment"], "karpenter", "{status}");
     assert_eq!(status["fleet"]["nodePools"][0]["name"], "web", "{status}");
 
+    // The checks of what kOps clusters have, too.
+    let doctor = tenon(bed, &[&["doctor", "-o", "json"][..], &target].concat(), None).await;
+    assert_eq!(doctor.code, 0, "{}{}", doctor.stdout, doctor.stderr);
+    let report: Value = must(serde_json::from_str(&doctor.stdout));
+    // The bed has no DNS.
+    assert_eq!(outcome(&report, "CL-10").0, "fail", "{report:#}");
+    let counts = ["fatal", "warnings", "unknown"].map(|name| &report["counts"][name]);
+    assert_eq!(counts, [&json!(0), &json!(1), &json!(0)], "{report:#}");
+    passes(&report, ["OP-01", "OP-03", "OP-04", "NC-01", "NP-02", "NO-01"]);
+
     // Other commands are for EKS, and say so.
-    for command in ["doctor", "preflight", "install", "uninstall"] {
+    for command in ["preflight", "install", "uninstall"] {
         let args = [&[command, "--non-interactive"][..], &target].concat();
         let refused = tenon(bed, &args, None).await;
         assert_eq!(refused.code, 6, "{command}: {}{}", refused.stdout, refused.stderr);
