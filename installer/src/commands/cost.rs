@@ -33,17 +33,16 @@ pub(crate) async fn run(
 ) -> Result<u8, ExpectedError> {
     let live = args.source.live || args.source.files.is_empty();
     let now = args.source.now.unwrap_or_else(clock::now);
-    let mut sources = Sources {
-        commitments: Commitments::read(&args.commitments, now)?,
-        spot: spot_prices(global, &args.source, live).await?.briefly(),
-        client: None,
-        ledger: None,
-    };
-    if live {
+    let commitments = Commitments::read(&args.commitments, now)?;
+    let (client, ledger) = if live {
         let (client, bearer) = target::client_and_bearer(&global.kubeconfig()).await?;
-        sources.ledger = Some(Ledger::new(client.clone(), bearer, args.reach.url.as_deref())?);
-        sources.client = Some(client);
-    }
+        let ledger = Ledger::new(client.clone(), bearer, args.reach.url.as_deref())?;
+        (Some(client), Some(ledger))
+    } else {
+        (None, None)
+    };
+    let spot = spot_prices(global, &args.source, client.as_ref()).await?.briefly();
+    let mut sources = Sources { commitments, spot, client, ledger };
     if let Some(account) = &args.focus {
         let options = options(&args.source, Freshness::Cached);
         let costs = read(args, options, sources.client.as_ref(), printer).await?;

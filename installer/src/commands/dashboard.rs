@@ -29,7 +29,7 @@ pub(crate) async fn run(
     } else {
         (None, None)
     };
-    let spot = spot_prices(global, &args.source, live).await?;
+    let spot = spot_prices(global, &args.source, client.as_ref()).await?;
     let source = Source::new(options, args.source.now, client, spot);
     let dashboard = Dashboard::open(args.port, source, ledger).await?;
     let url = dashboard.url();

@@ -105,8 +105,10 @@ async fn observe_kops(
             reasons: vec!["leave --in-cluster out, or run `helm test`".to_owned()],
         });
     }
-    let inferred =
-        Inferred { cluster: Some(name), region: region_of_nodes(&kube).await.unwrap_or_default() };
+    let inferred = Inferred {
+        cluster: Some(name),
+        region: region_of_nodes(&kube.client()).await.unwrap_or_default(),
+    };
     let settings = args.installation.settings();
     let settings = resolve(source(&settings)?, global, &settings, &inferred)?;
     let aws = global.connect_region(&settings.region).await?;
@@ -127,7 +129,7 @@ async fn observe_from_pod(
     let target = Target::of_service_account().await?;
     let mut global = global.clone();
     if global.region.is_none() && global.default_region.is_none() {
-        global.region = region_of_nodes(&target.cluster).await?;
+        global.region = region_of_nodes(&target.cluster.client()).await?;
     }
     let settings = args.installation.settings();
     let settings = resolve(source(&settings)?, &global, &settings, &Inferred::default())?;

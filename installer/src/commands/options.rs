@@ -1,13 +1,22 @@
 //! What the command line says, as those who connect take it.
 
+use std::time::Duration;
+
+use kube::Client;
 use tenon_installer_core::aws::profiles::ProfileFiles;
 use tenon_installer_core::aws::{Aws, AwsOptions};
 use tenon_installer_core::settings::Settings;
 use tenon_installer_core::target::{self, KubeconfigOptions};
+use tokio::time::timeout;
 
+use super::session::region_of_nodes;
 use crate::cli::GlobalArgs;
 use crate::errors::ExpectedError;
 use crate::prices::SpotPrices;
+
+/// How long a node may take to say where it is: what is read next says why a cluster does not
+/// answer.
+const ANSWER: Duration = Duration::from_secs(3);
 
 impl GlobalArgs {
     /// Clients for AWS, once everything that was named for reaching AWS and the cluster is known to
@@ -30,11 +39,17 @@ impl GlobalArgs {
         Ok(Aws::connect(&self.aws(), region).await)
     }
 
-    /// What spot instances cost in the region that is named, or that the kubeconfig's context
-    /// names. Without either, EC2 is not asked.
-    pub(super) async fn spot_prices(&self) -> Result<SpotPrices, ExpectedError> {
+    /// What spot instances cost in the region that is named, that the kubeconfig's context names,
+    /// or that nodes are in. Without any, EC2 is not asked.
+    pub(super) async fn spot_prices(&self, client: &Client) -> Result<SpotPrices, ExpectedError> {
         let inferred = || target::infer(&self.kubeconfig()).region;
-        let region = self.region.clone().or_else(inferred).or(self.default_region.clone());
+        let region = match self.region.clone().or_else(inferred) {
+            Some(region) => Some(region),
+            None => {
+                let of_nodes = timeout(ANSWER, region_of_nodes(client)).await;
+                of_nodes.ok().and_then(Result::ok).flatten().or(self.default_region.clone())
+            }
+        };
         Ok(SpotPrices::new(match region {
             Some(region) => Some(self.connect_region(&region).await?),
             None => None,

@@ -3,7 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use kube::ResourceExt as _;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use tenon_crds::labels;
 use tenon_installer_core::apply::Context;
@@ -13,7 +15,7 @@ use tenon_installer_core::clock;
 use tenon_installer_core::desired::Desired;
 use tenon_installer_core::failure::Failure;
 use tenon_installer_core::journal::{self, Record};
-use tenon_installer_core::kubernetes::client::Cluster;
+use tenon_installer_core::kubernetes::client::{Cluster, KubeError};
 use tenon_installer_core::kubernetes::resources;
 use tenon_installer_core::kubernetes::trial::{self, Trial};
 use tenon_installer_core::lock::{Holder, Lock, LockError};
@@ -63,10 +65,18 @@ pub(super) enum Fallback {
     Record,
 }
 
-/// The region that nodes have as their label; none without nodes.
-pub(super) async fn region_of_nodes(cluster: &Cluster) -> Result<Option<String>, ExpectedError> {
-    let nodes = cluster.list(&resources::nodes()).await.map_err(observe_failed)?;
-    Ok(nodes.iter().find_map(|node| node.labels().get(labels::REGION).cloned()))
+/// The region that nodes have as their label; none where no node has it.
+pub(super) async fn region_of_nodes(client: &Client) -> Result<Option<String>, ExpectedError> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let one = ListParams::default().labels(labels::REGION).limit(1);
+    let listed = nodes.list_metadata(&one).await.map_err(|cause| {
+        observe_failed(KubeError {
+            verb: "list",
+            resource: "nodes".to_owned(),
+            cause: cause.into(),
+        })
+    })?;
+    Ok(listed.items.first().and_then(|node| node.labels().get(labels::REGION).cloned()))
 }
 
 pub(super) fn observe_failed(failure: impl Into<Failure>) -> ExpectedError {
@@ -482,4 +492,33 @@ fn without_missing_manifests(
         config.defaults.enabled = Some(false);
     }
     config
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use tenon_installer_core::testing::Double;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_node_says_in_which_region_the_cluster_is() {
+        let list = |items: Value| {
+            json!({
+                "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList",
+                "metadata": {}, "items": items,
+            })
+        };
+        let node =
+            json!({ "metadata": { "name": "a", "labels": { labels::REGION: "eu-west-3" } } });
+        let region = async |answer| {
+            let api = Double::start(&[("/api/v1/nodes", answer)]).await;
+            region_of_nodes(&api.cluster().client()).await
+        };
+        let found = region(list(json!([node]))).await.expect("it may be listed");
+        assert_eq!(found.as_deref(), Some("eu-west-3"));
+        assert_eq!(region(list(json!([]))).await.expect("it may be listed"), None);
+        let error = region(Double::denied()).await.expect_err("it may not be listed");
+        assert!(error.message().contains("nodes"), "{}", error.message());
+    }
 }

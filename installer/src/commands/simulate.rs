@@ -28,13 +28,15 @@ pub(crate) async fn run(
 ) -> Result<u8, ExpectedError> {
     let mut options = options(&args.source, Freshness::Latest);
     options.drain.clone_from(&args.drain);
-    let mut spot = prices(global, &args.source, args.source.live).await?;
-    if let Some(file) = &args.what_if {
-        return compare(global, options, args.source.live, (file, &mut spot), *printer).await;
-    }
     let live = args.source.live;
     options.check(live)?;
+    let changed = args.what_if.as_deref().map(changed).transpose()?;
     let client = client(global, live).await?;
+    let mut spot = prices(global, &args.source, client.as_ref()).await?;
+    if let Some((file, manifests)) = &changed {
+        let change = (*file, manifests.as_str());
+        return compare(options, client.as_ref(), change, &mut spot, *printer).await;
+    }
     let mut simulation = read(options, client.as_ref(), &mut spot, printer).await?;
     if let Some(path) = &args.save {
         simulation.save(path)?;
@@ -52,20 +54,23 @@ pub(crate) async fn run(
     Ok(0)
 }
 
-/// Says what the NodePools of a file would change.
-async fn compare(
-    global: &GlobalArgs,
-    options: Options,
-    live: bool,
-    (file, spot): (&Path, &mut SpotPrices),
-    printer: Printer,
-) -> Result<u8, ExpectedError> {
-    options.check(live)?;
+/// A file with changed NodePools, and its text.
+fn changed(file: &Path) -> Result<(&Path, String), SimulateError> {
     let manifests = std::fs::read_to_string(file)
         .map_err(|source| SimulateError::Read { path: file.to_owned(), source })?;
-    let client = client(global, live).await?;
+    Ok((file, manifests))
+}
+
+/// Says what the NodePools of a file would change.
+async fn compare(
+    options: Options,
+    client: Option<&Client>,
+    (file, manifests): (&Path, &str),
+    spot: &mut SpotPrices,
+    printer: Printer,
+) -> Result<u8, ExpectedError> {
     spot.ask_all().await;
-    let compared = tenon_simulate::what_if(options, client.as_ref(), &manifests, spot.known());
+    let compared = tenon_simulate::what_if(options, client, manifests, spot.known());
     let compared = compared.await.map_err(|error| error.of_file(file))?;
     spot.warning().iter().chain(&compared.warnings).for_each(|warning| printer.warn(warning));
     printer.json(&compared);
@@ -93,9 +98,9 @@ pub(crate) async fn explain(
     };
     let of = |freshness| options(&args.source, freshness);
     of(Freshness::Cached).check(live)?;
-    let mut spot = prices(global, &args.source, live).await?;
     let client = client(global, live).await?;
     let client = client.as_ref();
+    let mut spot = prices(global, &args.source, client).await?;
     let mut look = async |freshness| {
         let events = OptionFuture::from(client.map(|client| Events::about(client, &subject)));
         let (simulation, events) =
@@ -129,9 +134,9 @@ pub(crate) async fn explain(
 async fn prices(
     global: &GlobalArgs,
     source: &SourceArgs,
-    live: bool,
+    client: Option<&Client>,
 ) -> Result<SpotPrices, ExpectedError> {
-    let spot = spot_prices(global, source, live).await?;
+    let spot = spot_prices(global, source, client).await?;
     Ok(spot.briefly())
 }
 
@@ -139,12 +144,11 @@ async fn prices(
 pub(super) async fn spot_prices(
     global: &GlobalArgs,
     source: &SourceArgs,
-    live: bool,
+    client: Option<&Client>,
 ) -> Result<SpotPrices, ExpectedError> {
-    if live && source.catalog.files.is_empty() {
-        global.spot_prices().await
-    } else {
-        Ok(SpotPrices::new(None))
+    match client {
+        Some(client) if source.catalog.files.is_empty() => global.spot_prices(client).await,
+        _ => Ok(SpotPrices::new(None)),
     }
 }
 

@@ -66,8 +66,8 @@ pub(crate) async fn run(
     let (client, bearer) = target::client_and_bearer(&kubeconfig).await?;
     let ledger = Ledger::new(client.clone(), bearer, args.reach.url.as_deref())?;
     let inferred = target::infer(&kubeconfig);
-    let mut spot = global.spot_prices().await?;
-    let explained_prices = Arc::new(Mutex::new(global.spot_prices().await?));
+    let mut spot = global.spot_prices(&client).await?;
+    let explained_prices = Arc::new(Mutex::new(global.spot_prices(&client).await?));
     // What can't be read at all is an error like any other.
     let first = fleet::observe(&client, &mut spot).await?;
     let cluster = global.cluster.clone().or(inferred.cluster).or(global.context.clone());

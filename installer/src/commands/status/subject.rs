@@ -48,7 +48,7 @@ impl InKops {
         let named = match &global.region {
             Some(region) => Some(region.clone()),
             // Who may not list nodes still sees all else.
-            None => region_of_nodes(&cluster.kube).await.unwrap_or_default(),
+            None => region_of_nodes(&cluster.kube.client()).await.unwrap_or_default(),
         };
         let region = match named.or_else(|| global.default_region.clone()) {
             Some(region) => {
