@@ -30,6 +30,7 @@ pub mod selector;
 mod taint;
 mod text_enum;
 pub mod timestamp;
+pub mod toleration;
 pub mod validation;
 pub mod versions;
 

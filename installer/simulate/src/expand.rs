@@ -6,9 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{NodeSelectorTerm, Taint, Toleration};
+use k8s_openapi::api::core::v1::{NodeSelectorTerm, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use tenon_crds::Operator;
+use tenon_crds::toleration::tolerates;
 use tenon_state::change::Object;
 use tenon_state::wire::{self, controller};
 
@@ -221,16 +222,6 @@ fn holds(term: &NodeSelectorTerm, node: &wire::Node) -> bool {
             field.key == "metadata.name"
                 && matches(Some(node.name()), &field.operator, field.values.as_ref())
         })
-}
-
-fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let exists = toleration.operator.as_deref() == Some("Exists");
-    let key = toleration.key.as_deref().unwrap_or_default();
-    let effect = toleration.effect.as_deref().unwrap_or_default();
-    let value = toleration.value.as_deref().unwrap_or_default();
-    (key == taint.key || (key.is_empty() && exists))
-        && (effect.is_empty() || effect == taint.effect)
-        && (exists || value == taint.value.as_deref().unwrap_or_default())
 }
 
 /// What the DaemonSet controller lets its pods tolerate.

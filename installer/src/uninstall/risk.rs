@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -11,6 +11,7 @@ use kube::ResourceExt;
 use serde::Serialize;
 use tenon_crds::quantity::Quantity;
 use tenon_crds::selector;
+use tenon_crds::toleration::tolerates;
 use tenon_installer_core::apply::drain::must_leave;
 use tenon_installer_core::words::{count, some};
 
@@ -67,8 +68,8 @@ impl Risk {
         lines
     }
 
-    /// Looks at a cluster. Room is counted in CPU, memory and pods; affinity and spread are not
-    /// considered, so it may be tighter than this says.
+    /// Looks at a cluster. Room is counted in CPU, memory and pods, on nodes whose taints a pod
+    /// tolerates; affinity and spread are not considered, so it may be tighter than this says.
     pub(crate) fn of(nodes: &[Node], pods: &[Pod], budgets: &[PodDisruptionBudget]) -> Self {
         let is_ours = |node: &&Node| node.labels().contains_key(POOL);
         let ours = nodes.iter().filter(is_ours).map(ResourceExt::name_any).collect::<Vec<_>>();
@@ -216,18 +217,30 @@ fn without_room(nodes: &[Node], pods: &[Pod], moving: &[&Pod]) -> Vec<String> {
             *room = room.minus(Amount::asked_by(pod));
         }
     }
-    let mut asked = moving.iter().map(|pod| (Amount::asked_by(pod), name(pod))).collect::<Vec<_>>();
-    asked.sort_by(|(a, name_a), (b, name_b)| {
-        (b.cpu, b.memory).cmp(&(a.cpu, a.memory)).then_with(|| name_a.cmp(name_b))
+    let taints = nodes.iter().map(|node| (node.name_any(), keeping_off(node)));
+    let taints = taints.collect::<BTreeMap<_, _>>();
+    let mut asked = moving.iter().map(|pod| (Amount::asked_by(pod), *pod)).collect::<Vec<_>>();
+    asked.sort_by(|(a, pod_a), (b, pod_b)| {
+        (b.cpu, b.memory).cmp(&(a.cpu, a.memory)).then_with(|| name(pod_a).cmp(&name(pod_b)))
     });
     let mut left = Vec::new();
-    for (amount, name) in asked {
-        match rooms.values_mut().find(|room| amount.fits(**room)) {
-            Some(room) => *room = room.minus(amount),
-            None => left.push(name),
+    for (amount, pod) in asked {
+        let spec = pod.spec.as_ref();
+        let tolerations = spec.and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default();
+        let tolerated = |taint: &&Taint| tolerations.iter().any(|one| tolerates(one, taint));
+        let mut open = rooms.iter_mut().filter(|(node, _)| taints[*node].iter().all(tolerated));
+        match open.find(|(_, room)| amount.fits(**room)) {
+            Some((_, room)) => *room = room.minus(amount),
+            None => left.push(name(pod)),
         }
     }
     left
+}
+
+/// The taints of a node that keep pods off it which don't tolerate them.
+fn keeping_off(node: &Node) -> Vec<&Taint> {
+    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    taints.filter(|taint| taint.effect != "PreferNoSchedule").collect()
 }
 
 #[cfg(test)]
@@ -295,6 +308,20 @@ mod tests {
         let nodes = [node("ours", true, "8"), node("system", false, "2")];
         let pods = [pod("a", "ours", "1500m"), pod("b", "ours", "1"), pod("c", "system", "400m")];
         assert_eq!(Risk::of(&nodes, &pods, &[]).without_room, ["default/b"]);
+    }
+
+    #[test]
+    fn a_tainted_node_has_room_for_pods_that_tolerate_it_only() {
+        let mut control_plane = node("control-plane", false, "8");
+        let key = "node-role.kubernetes.io/control-plane";
+        let taint = json!({"key": key, "effect": "NoSchedule"});
+        control_plane.spec = Some(object(json!({ "taints": [taint] })));
+        let nodes = [node("ours", true, "8"), control_plane];
+        let mut allowed = pod("b", "ours", "1");
+        let tolerations = vec![object(json!({"key": key, "operator": "Exists"}))];
+        allowed.spec.get_or_insert_default().tolerations = Some(tolerations);
+        let risk = Risk::of(&nodes, &[pod("a", "ours", "1"), allowed], &[]);
+        assert_eq!(risk.without_room, ["default/a"]);
     }
 
     #[test]
