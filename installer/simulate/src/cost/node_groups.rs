@@ -105,7 +105,7 @@ fn narrowed(snapshot: &Snapshot, groups: &[NodeGroup]) -> Snapshot {
         node.deleting |= pool_of(node).is_some();
     }
     for pod in &mut narrowed.pods {
-        let comes_back = (!pod.terminating || pod.stateful) && !pod.daemon && !pod.mirror;
+        let comes_back = pod.is_reschedulable();
         match pod.placement {
             Placement::Bound(id) if comes_back && narrowed.nodes[index(id.0)].deleting => {
                 pod.placement = Placement::Unschedulable;

@@ -168,7 +168,7 @@ pub struct Pod {
 impl Pod {
     /// Whether it has to get another place when it leaves its machine: not if it stays, comes back
     /// by itself on every machine, or has ended.
-    pub(crate) fn is_reschedulable(&self) -> bool {
+    pub fn is_reschedulable(&self) -> bool {
         (!self.terminating || self.stateful) && !self.daemon && !self.mirror
     }
 
