@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tenon_installer_core::kubernetes::operator_deployment::{gitops_key, is_image};
 
-use super::observed::{Observed, WorkloadView};
+use super::observed::{Observed, ScalerView, WorkloadView};
 use super::{Check, Outcome, Severity, When, known};
 
 pub(super) const CHECKS: &[Check] = &[
@@ -138,6 +138,16 @@ pub(super) const CHECKS: &[Check] = &[
              after verifying that the instance is gone",
         run: stuck_finalizers,
     },
+    Check {
+        id: "EX-14",
+        severity: Severity::Warning,
+        when: When::Always,
+        title: "KEDA can evaluate its ScaledObjects and ScaledJobs",
+        cause: "KEDA can't read what it scales by, so the number of pods stays as it is or falls \
+             back, and so does the number of nodes.",
+        fix: "kubectl describe scaledobjects,scaledjobs --all-namespaces",
+        run: scalers,
+    },
 ];
 
 /// A Deployment of Tenon's, by the mark that all its objects carry.
@@ -165,6 +175,20 @@ fn running<'a>(
 
 fn has_image(workload: &WorkloadView, part: &str) -> bool {
     workload.images.iter().any(|image| image.contains(part))
+}
+
+fn scalers(seen: &Observed) -> Outcome {
+    known(&seen.kubernetes.scalers, |all| {
+        let says = |one: &ScalerView| match one.ready.as_deref() {
+            Some("True") => None,
+            None => Some("KEDA has not processed it".to_owned()),
+            Some(status) if one.message.is_empty() => Some(format!("Ready is {status}")),
+            Some(_) => Some(one.message.trim_end_matches('.').to_owned()),
+        };
+        let problems = all.iter().filter_map(|one| Some(format!("{}: {}", one.name, says(one)?)));
+        let fine = if all.is_empty() { "there are none" } else { "all are ready" };
+        Outcome::of(&problems.collect::<Vec<_>>(), fine)
+    })
 }
 
 fn other_karpenter(seen: &Observed) -> Outcome {

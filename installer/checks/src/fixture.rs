@@ -174,6 +174,11 @@ pub(crate) fn healthy() -> Observed {
                 "metadata": {"name": "default-x", "creationTimestamp": "2025-10-09T08:00:00Z"},
                 "status": {"conditions": [{"type": "Registered", "status": "True"}]},
             })]),
+            scalers: Known(vec![ScalerView {
+                name: "ScaledObject default/worker".into(),
+                ready: Some("True".into()),
+                message: "ScaledObject is defined correctly".into(),
+            }]),
         },
         network: NetworkView {
             subnets: Known(vec![
@@ -398,6 +403,10 @@ pub(crate) fn break_it(id: &str, seen: &mut Observed) {
         "EX-10" => seen.queue_deleted = Known(Some(seen.now - 59)),
         "EX-11" => edit(&mut seen.compute.instances, |all| all[0].node_claim = None),
         "EX-12" => seen.iam.node_role_created = Known(Some(1_750_000_200)),
+        "EX-14" => edit(&mut seen.kubernetes.scalers, |all| {
+            all[0].ready = Some("False".into());
+            all[0].message = "Triggers defined in ScaledObject are not working correctly".into();
+        }),
         "EX-13" => {
             not_installed(seen);
             edit(&mut seen.kubernetes.node_claims, |all| {

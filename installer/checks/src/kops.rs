@@ -2,7 +2,7 @@
 //! made by kOps and `tenon kops`: only the API server is asked.
 
 /// Ids, and what to type where it is not the command for EKS.
-const CHECKS: [(&str, Option<&str>); 21] = [
+const CHECKS: [(&str, Option<&str>); 22] = [
     ("CL-02", Some("kops upgrade cluster --name <cluster>")),
     ("CL-10", None),
     ("CL-12", None),
@@ -18,6 +18,7 @@ const CHECKS: [(&str, Option<&str>); 21] = [
     ),
     ("EX-04", Some("kops edit cluster <cluster>   # spec.nodeTerminationHandler.enabled: false")),
     ("EX-05", None),
+    ("EX-14", None),
     ("IM-01", None),
     ("NC-01", None),
     ("NC-02", None),

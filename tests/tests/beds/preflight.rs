@@ -7,8 +7,11 @@ use http::Method;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::runtime::conditions;
+use kube::runtime::wait::await_condition;
 use serde_json::{Value, json};
 use tenon_aws_double::faults::{Effect, Fault};
 use tenon_bed::bed::{Bed, BedConfig};
@@ -24,11 +27,12 @@ mod at_work;
 /// The checks that fail here, each after it has passed.
 pub(super) const BROKEN: &[&str] = &[
     "AM-01", "AM-03", "CL-09", "CL-14", "EX-01", "EX-03", "EX-04", "EX-05", "EX-10", "EX-12",
-    "IA-02", "IA-03", "IA-07", "IA-08", "IA-10", "IA-11", "IA-12", "IM-01", "NC-01", "NC-02",
-    "NO-01", "NP-01", "NP-02", "OP-01", "OP-02", "OP-03", "OP-04", "OP-05", "QS-02", "QS-03",
-    "SG-02", "SN-06", "SN-07", "ZS-01",
+    "EX-14", "IA-02", "IA-03", "IA-07", "IA-08", "IA-10", "IA-11", "IA-12", "IM-01", "NC-01",
+    "NC-02", "NO-01", "NP-01", "NP-02", "OP-01", "OP-02", "OP-03", "OP-04", "OP-05", "QS-02",
+    "QS-03", "SG-02", "SN-06", "SN-07", "ZS-01",
 ];
 
+const SCALED_OBJECTS: &str = "scaledobjects.keda.sh";
 const SPOT_ROLE: &str = "AWSServiceRoleForEC2Spot";
 /// The role of the system nodes, which only EC2 may take.
 const SYSTEM_ROLE: &str = "arn:aws:iam::123456789012:role/bed-system-nodes";
@@ -113,12 +117,13 @@ fn webhook() -> Value {
 
 /// What somebody does to a cluster, its account and its network, and by which words the checks name
 /// it. Each passes without it.
-const FAULTS: [(&str, &str); 19] = [
+const FAULTS: [(&str, &str); 20] = [
     ("CL-14", "gone.example.com"),
     ("EX-01", "default/karpenter-old"),
     ("EX-03", "default/cluster-autoscaler runs"),
     ("EX-04", "default/aws-node-termination-handler"),
     ("EX-05", "default/descheduler"),
+    ("EX-14", "ScaledObject default/worker: error parsing azure queue metadata"),
     ("SN-06", "enableDnsHostnames is off"),
     ("SN-07", "is tagged for cluster other"),
     ("IA-02", "missing"),
@@ -153,6 +158,7 @@ async fn break_kubernetes(bed: &Bed) {
         apply(bed, "deployments", &program(name, image)).await;
     }
     apply(bed, "validatingwebhookconfigurations", &webhook()).await;
+    break_keda(bed).await;
     apply(bed, "nodepools", &pool_without_limits()).await;
     apply(bed, "ec2nodeclasses", &windows(bed)).await;
     let annotated = json!({
@@ -165,6 +171,44 @@ async fn break_kubernetes(bed: &Bed) {
         },
     });
     apply(bed, "serviceaccounts", &annotated).await;
+}
+
+/// A ScaledObject as KEDA leaves it that can't read its trigger. KEDA itself has a bed of its own.
+async fn break_keda(bed: &Bed) {
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let version = json!({
+        "name": "v1alpha1",
+        "served": true,
+        "storage": true,
+        "schema": {"openAPIV3Schema": schema},
+    });
+    let crd = json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": SCALED_OBJECTS},
+        "spec": {
+            "group": "keda.sh",
+            "scope": "Namespaced",
+            "names": {"kind": "ScaledObject", "plural": "scaledobjects"},
+            "versions": [version],
+        },
+    });
+    apply(bed, "customresourcedefinitions", &crd).await;
+    let crds: Api<CustomResourceDefinition> = Api::all(bed.client());
+    must(await_condition(crds, SCALED_OBJECTS, conditions::is_crd_established()).await);
+    let broken = json!({
+        "type": "Ready",
+        "status": "False",
+        "reason": "ScaledObjectCheckFailed",
+        "message": "error parsing azure queue metadata",
+    });
+    let scaled = json!({
+        "apiVersion": "keda.sh/v1alpha1",
+        "kind": "ScaledObject",
+        "metadata": {"name": "worker", "namespace": "default"},
+        "status": {"conditions": [broken]},
+    });
+    apply(bed, "scaledobjects", &scaled).await;
 }
 
 async fn break_aws(bed: &Bed) {
@@ -202,6 +246,8 @@ async fn mend(bed: &Bed) {
     }
     let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(bed.client());
     must(webhooks.delete("gone", &all).await);
+    let crds: Api<CustomResourceDefinition> = Api::all(bed.client());
+    must(crds.delete(SCALED_OBJECTS, &all).await);
     let user = User::new(bed.client(), NodeClass::Ec2);
     must(user.objects("NodePool").delete("boundless", &all).await);
     must(user.objects("EC2NodeClass").delete("windows", &all).await);

@@ -11,13 +11,14 @@ use kube::api::{ListParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::Value;
 use tenon_crds::quantity::Quantity;
+use tenon_installer_core::apply::wait::condition;
 use tenon_installer_core::kubernetes::client::{Cluster, KubeError, failed};
 use tenon_installer_core::kubernetes::object::Key;
 use tenon_installer_core::kubernetes::resources;
 use tenon_installer_core::ownership::INSTALL_ID;
 
 use super::super::observed::{
-    CrdView, KubernetesView, NodeView, ReleaseView, Seen, WebhookView, WorkloadView,
+    CrdView, KubernetesView, NodeView, ReleaseView, ScalerView, Seen, WebhookView, WorkloadView,
 };
 use super::Sources;
 use super::unread::Unread;
@@ -114,6 +115,7 @@ pub(super) async fn read(sources: &Sources<'_>) -> (KubernetesView, Seen<Vec<Str
             async { list(cluster, &resources::node_classes()).await },
             async { list(cluster, &resources::node_claims()).await },
             rbac(cluster, namespace),
+            scalers(cluster),
         )
     };
     let (first, second, third) = tokio::join!(first, second, third);
@@ -134,6 +136,7 @@ pub(super) async fn read(sources: &Sources<'_>) -> (KubernetesView, Seen<Vec<Str
         node_pools: second.6.into(),
         node_classes: third.0.into(),
         node_claims: third.1.into(),
+        scalers: third.3.into(),
     };
     (view, third.2.into())
 }
@@ -371,6 +374,25 @@ async fn webhooks(cluster: &Cluster) -> Result<Vec<WebhookView>, Unread> {
         }
     }
     Ok(views)
+}
+
+/// None in clusters without KEDA.
+async fn scalers(cluster: &Cluster) -> Result<Vec<ScalerView>, Unread> {
+    let of_keda = |kind, plural| builtin("keda.sh", "v1alpha1", kind, plural);
+    let (objects, jobs) =
+        (of_keda("ScaledObject", "scaledobjects"), of_keda("ScaledJob", "scaledjobs"));
+    let (objects, jobs) = tokio::try_join!(list(cluster, &objects), list(cluster, &jobs))?;
+    let view = |kind: &str, one: &Value| {
+        let metadata = |key: &str| text(one, &format!("/metadata/{key}"));
+        let ready = condition(one, "Ready");
+        ScalerView {
+            name: format!("{kind} {}/{}", metadata("namespace"), metadata("name")),
+            ready: ready.map(|(status, ..)| status.to_owned()),
+            message: ready.map(|(.., message)| message.to_owned()).unwrap_or_default(),
+        }
+    };
+    let objects = objects.iter().map(|one| view("ScaledObject", one));
+    Ok(objects.chain(jobs.iter().map(|one| view("ScaledJob", one))).collect())
 }
 
 async fn crds(cluster: &Cluster) -> Result<Vec<CrdView>, Unread> {

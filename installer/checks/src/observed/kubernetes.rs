@@ -44,6 +44,20 @@ pub struct KubernetesView {
     pub node_classes: Seen<Vec<Value>>,
     /// NodeClaims.
     pub node_claims: Seen<Vec<Value>>,
+    /// KEDA's ScaledObjects and ScaledJobs.
+    pub scalers: Seen<Vec<ScalerView>>,
+}
+
+/// What KEDA scales a workload by.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ScalerView {
+    /// Kind, namespace and name.
+    pub name: String,
+    /// Status of its condition `Ready`; none if it has no such condition.
+    pub ready: Option<String>,
+    /// What the condition says.
+    pub message: String,
 }
 
 /// A node.
