@@ -17,6 +17,7 @@ pub(crate) mod iam;
 pub(crate) mod install;
 pub(crate) mod kops;
 mod kops_cluster;
+mod kops_observation;
 pub(crate) mod migrate;
 mod observation;
 mod options;

@@ -8,6 +8,7 @@ pub(crate) mod caller;
 pub(crate) mod compare;
 pub(crate) mod operator;
 pub(crate) mod read;
+pub(crate) mod software;
 mod store;
 
 pub(crate) use self::store::ReadError;

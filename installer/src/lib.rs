@@ -124,7 +124,9 @@ async fn dispatch(cli: &Cli, printer: &Printer, cleanup: &Cleanup) -> Result<u8,
         Command::Migrate(args) => {
             Box::pin(commands::migrate::run(&cli.global, args, printer, cleanup)).await
         }
-        Command::Kops(args) => Box::pin(commands::kops::run(&cli.global, args, printer)).await,
+        Command::Kops(args) => {
+            Box::pin(commands::kops::run(&cli.global, args, printer, cleanup)).await
+        }
         Command::Uninstall(args) => {
             Box::pin(commands::uninstall::run(&cli.global, args, printer, cleanup)).await
         }

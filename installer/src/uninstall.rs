@@ -43,11 +43,12 @@ use tenon_installer_core::words::{count, some};
 
 pub(crate) use abandoned::Abandoned;
 pub(crate) use crds::keep_used;
-pub(crate) use discovery::Nodes;
+pub(crate) use discovery::{Nodes, own_leases};
 pub(crate) use guard::guard;
 pub(crate) use inventory::Inventory;
 pub(crate) use mode::{Mode, Side};
-pub(crate) use nodes::operator_lives;
+pub(crate) use nodes::{POLL, operator_lives, waiting_for};
+pub(crate) use objects::delete_all;
 pub(crate) use pools::{Motion, frozen_in_words, set_motion, set_motion_of};
 pub(crate) use proof::{Proof, Query};
 pub(crate) use removal::Removal;
@@ -204,7 +205,7 @@ impl<'a> Remover<'a> {
         self.remove(deployments).await?;
         // An operator that had only just come up has taken its Lease since we looked.
         let places = &inventory.known.lease_places;
-        inventory.leases = discovery::own_leases(&self.context.cluster, places).await?;
+        inventory.leases = own_leases(&self.context.cluster, places).await?;
         Ok(())
     }
 
@@ -215,7 +216,7 @@ impl<'a> Remover<'a> {
             return Ok(());
         }
         let context = self.context.clone();
-        let delete = objects::delete_all(&context.cluster, resources::node_overlays(), &names);
+        let delete = delete_all(&context.cluster, resources::node_overlays(), &names);
         self.step("nodeoverlays", &format!("NodeOverlays {}", names.join(", ")), delete).await
     }
 
@@ -344,7 +345,7 @@ impl<'a> Remover<'a> {
 
 /// Writes a file that was not there before, and answers which: somebody may have made one in the
 /// same second.
-fn save_anew(dir: &Path, name: &str, text: &str) -> Result<PathBuf, FileError> {
+pub(crate) fn save_anew(dir: &Path, name: &str, text: &str) -> Result<PathBuf, FileError> {
     std::fs::create_dir_all(dir).map_err(FileError::writing(dir))?;
     let mut n = 1;
     loop {

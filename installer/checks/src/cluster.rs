@@ -75,7 +75,7 @@ pub(super) const CHECKS: &[Check] = &[
         when: When::Always,
         title: "EKS runs the control plane in an AWS region",
         cause: "Outposts and kOps clusters need other steps.",
-        fix: "tenon kops generate   # InstanceGroups as NodePools; install the operator with Helm",
+        fix: "tenon kops install   # its InstanceGroups become NodePools",
         run: kind,
     },
     Check {

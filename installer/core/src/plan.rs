@@ -18,8 +18,8 @@ use crate::words::count;
 
 pub use action::{Action, Adoptee, GroupSize, NodeMove, RoleChanges};
 pub use diff::{
-    CANARY_GOES, calls, changes, object_changes, policy, queue_step, role_changes, rule_step,
-    step_id,
+    CANARY_GOES, calls, changes, object_changes, object_step, policy, queue_step, role_changes,
+    rule_step, step_id,
 };
 
 pub use diff::diff;

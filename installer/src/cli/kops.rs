@@ -1,8 +1,12 @@
 //! `tenon kops`
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+
+use super::duration::parse_duration;
+use super::settings::DeployArgs;
 
 /// `tenon kops`
 #[derive(Debug, Args)]
@@ -15,6 +19,17 @@ pub struct KopsArgs {
 /// What can be done with a kOps cluster.
 #[derive(Debug, Subcommand)]
 pub enum KopsCommand {
+    /// Install the operator, its interruption queue, and the NodePools for the InstanceGroups
+    ///
+    /// The operator's IAM role must exist: kOps creates it from what `tenon kops export cluster`
+    /// prints. Run the command again after an upgrade of `tenon`, with other values, or after it
+    /// was interrupted: what is there already is not changed.
+    Install(InstallArgs),
+    /// Remove the NodePools and their nodes, the operator, the CRDs, and the queue
+    ///
+    /// Nodes are drained as PodDisruptionBudgets allow, and nothing else is removed before their
+    /// instances are terminated. The state store is not read.
+    Uninstall(UninstallArgs),
     /// Print the NodePools and EC2NodeClasses for the InstanceGroups
     ///
     /// Reads InstanceGroups with `manager: Karpenter` from kOps' state store, and their images from
@@ -79,6 +94,44 @@ pub struct ConsentArgs {
     /// Show the plan and change nothing
     #[arg(long)]
     pub dry_run: bool,
+}
+
+/// `tenon kops install`
+#[derive(Debug, Args)]
+pub struct InstallArgs {
+    /// Which cluster.
+    #[command(flatten)]
+    pub state: StateArgs,
+    /// The operator's image, and values of the chart.
+    #[command(flatten)]
+    pub deploy: DeployArgs,
+    /// Whether it is done.
+    #[command(flatten)]
+    pub consent: ConsentArgs,
+    /// Skip these checks, by id
+    #[arg(long, value_delimiter = ',', value_name = "ID,…")]
+    pub skip: Vec<String>,
+    /// Don't wait until the operator and the EC2NodeClasses are ready
+    #[arg(long)]
+    pub no_wait: bool,
+    /// Give up waiting after this time, such as `90s`, `20m`
+    #[arg(long, env = "TENON_TIMEOUT", hide_env_values = true, value_parser = parse_duration, default_value = "20m", value_name = "TIME")]
+    pub timeout: Duration,
+}
+
+/// `tenon kops uninstall`
+#[derive(Debug, Args)]
+pub struct UninstallArgs {
+    /// Whether it is done.
+    #[command(flatten)]
+    pub consent: ConsentArgs,
+    /// Continue even if the remaining nodes have no room for all pods that have to move; those stay
+    /// pending
+    #[arg(long)]
+    pub force_capacity: bool,
+    /// Time limit for each wait
+    #[arg(long, env = "TENON_TIMEOUT", hide_env_values = true, value_parser = parse_duration, default_value = "20m", value_name = "TIME")]
+    pub timeout: Duration,
 }
 
 /// `tenon kops generate`

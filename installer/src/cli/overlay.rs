@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use serde_json::Value;
-use tenon_installer_core::settings::config::{Config, Switch};
+use tenon_installer_core::settings::config::{Config, Deploy, Switch};
 use tenon_installer_core::settings::problem::Problem;
 use tenon_installer_core::settings::values::merge;
 use tenon_installer_core::settings::{Inferred, Settings, SettingsError, Source, document};
 
+use super::settings::DeployArgs;
 use super::{GlobalArgs, SettingArgs};
 
 /// The settings of a file, with flags and environment over it. Calls nothing.
@@ -49,8 +50,6 @@ pub fn overlay(
     set(&mut config.identity.controller_role_arn, &args.aws.controller_role_arn);
     set(&mut config.nodes.role_name, &args.aws.node_role_name);
     set(&mut config.deploy.namespace, &args.aws.installation.namespace);
-    set(&mut config.deploy.image, &args.image);
-    set(&mut config.deploy.version, &args.image_tag);
     set(&mut config.defaults.ami_alias, &args.ami_alias);
     set(&mut config.identity.role_path, &args.aws.installation.role_path);
     set(&mut config.interruption.kms_key, &args.aws.queue_kms_key);
@@ -79,9 +78,6 @@ pub fn overlay(
     if args.aws_only {
         config.deploy.operator = Some(Switch::Skip);
     }
-    if let Some(replicas) = args.replicas {
-        config.deploy.replicas = Some(replicas);
-    }
     if args.no_defaults {
         config.defaults.enabled = Some(false);
     }
@@ -97,7 +93,7 @@ pub fn overlay(
     if !args.nodepool_files.is_empty() {
         config.defaults.manifests.clone_from(&args.nodepool_files);
     }
-    problems.extend(merge_values(&mut config, args));
+    problems.extend(overlay_deploy(&mut config.deploy, &args.deploy));
     for tag in &args.aws.tags {
         match tag.split_once('=') {
             Some((key, value)) if !key.is_empty() => {
@@ -109,10 +105,15 @@ pub fn overlay(
     (config, problems)
 }
 
-/// Lays `--values` files and then `--set` over the file's values.
-fn merge_values(config: &mut Config, args: &SettingArgs) -> Vec<Problem> {
+/// The same of what deploys the operator: the image, `--values` files, and then `--set`.
+pub fn overlay_deploy(deploy: &mut Deploy, args: &DeployArgs) -> Vec<Problem> {
     let mut problems = Vec::new();
-    let mut all = Value::Object(std::mem::take(&mut config.deploy.values));
+    for (slot, value) in [(&mut deploy.image, &args.image), (&mut deploy.version, &args.image_tag)]
+    {
+        *slot = value.clone().or(slot.take());
+    }
+    deploy.replicas = args.replicas.or(deploy.replicas);
+    let mut all = Value::Object(std::mem::take(&mut deploy.values));
     for file in &args.values_files {
         let read = std::fs::read_to_string(file).map_err(|error| error.to_string());
         let parsed = read.and_then(|text| {
@@ -137,7 +138,7 @@ fn merge_values(config: &mut Config, args: &SettingArgs) -> Vec<Problem> {
         }
     }
     if let Value::Object(values) = all {
-        config.deploy.values = values;
+        deploy.values = values;
     }
     problems
 }

@@ -103,15 +103,9 @@ impl AwsArgs {
     }
 }
 
-/// All settings, for the commands that plan with them. Each flag wins over the file.
+/// How the operator is deployed.
 #[derive(Debug, Clone, Default, Args)]
-pub struct SettingArgs {
-    /// File, names, and the resources in AWS.
-    #[command(flatten)]
-    pub aws: AwsArgs,
-    /// Manage the AWS resources only: Helm, Flux or Argo CD deploys the operator
-    #[arg(long, help_heading = "Settings")]
-    pub aws_only: bool,
+pub struct DeployArgs {
     /// Image of the operator, without tag
     #[arg(long, value_name = "REPOSITORY", help_heading = "Settings")]
     pub image: Option<String>,
@@ -127,6 +121,20 @@ pub struct SettingArgs {
     /// File with values of the Helm chart (may be repeated)
     #[arg(long = "values", value_name = "FILE", help_heading = "Settings")]
     pub values_files: Vec<PathBuf>,
+}
+
+/// All settings, for the commands that plan with them. Each flag wins over the file.
+#[derive(Debug, Clone, Default, Args)]
+pub struct SettingArgs {
+    /// File, names, and the resources in AWS.
+    #[command(flatten)]
+    pub aws: AwsArgs,
+    /// Manage the AWS resources only: Helm, Flux or Argo CD deploys the operator
+    #[arg(long, help_heading = "Settings")]
+    pub aws_only: bool,
+    /// The operator's image, and values of the chart.
+    #[command(flatten)]
+    pub deploy: DeployArgs,
     /// Don't create a default NodePool and EC2NodeClass
     #[arg(long, help_heading = "Settings")]
     pub no_defaults: bool,

@@ -12,6 +12,7 @@ use tenon_installer_core::settings::problem::Problem;
 use tenon_installer_core::target::{self, Target};
 
 use super::kops_cluster::{self, KopsCluster};
+use super::kops_observation;
 use super::observation::{Asking, Observation, observe_session};
 use super::preflight::show;
 use super::session::{Fallback, Session, region_of_nodes, source};
@@ -37,7 +38,13 @@ pub(crate) async fn run(
             seen
         }
         None => match kops_cluster_of(global, args).await? {
-            Some(cluster) => Box::pin(observe_kops(global, args, cluster)).await?,
+            Some(cluster) => {
+                let settings = args.installation.settings();
+                let asking = Asking { installed: true, ..args.checks.asking() };
+                let given = source(&settings)?;
+                Box::pin(kops_observation::observe(global, cluster, given, &settings, asking))
+                    .await?
+            }
             None => Box::pin(observe(global, args, printer)).await?,
         },
     };
@@ -91,33 +98,6 @@ async fn kops_cluster_of(
 ) -> Result<Option<KopsCluster>, ExpectedError> {
     let given = source(&args.installation.settings())?;
     Ok(kops_cluster::find(global, given.config.cluster.name.as_deref()).await)
-}
-
-/// What the API server of a kOps cluster says.
-async fn observe_kops(
-    global: &GlobalArgs,
-    args: &DoctorArgs,
-    KopsCluster { name, kube }: KopsCluster,
-) -> Result<Observed, ExpectedError> {
-    if args.checks.in_cluster {
-        return Err(ExpectedError::Unfit {
-            what: format!("{name} is a kOps cluster, and --in-cluster is for EKS clusters"),
-            reasons: vec!["leave --in-cluster out, or run `helm test`".to_owned()],
-        });
-    }
-    let inferred = Inferred {
-        cluster: Some(name),
-        region: region_of_nodes(&kube.client()).await.unwrap_or_default(),
-    };
-    let settings = args.installation.settings();
-    let settings = resolve(source(&settings)?, global, &settings, &inferred)?;
-    let aws = global.connect_region(&settings.region).await?;
-    let target = Target::of_kubeconfig(&global.kubeconfig()).await?;
-    let asking = Asking { installed: true, ..args.checks.asking() };
-    let observation = Observation::of_kops(settings, aws, target);
-    let mut seen = observation.observe_kubernetes(asking).await;
-    seen.asked.kops = true;
-    Ok(seen)
 }
 
 /// What a pod sees, and whether it has credentials for AWS. There is no record without AWS, which

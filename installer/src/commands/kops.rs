@@ -2,6 +2,8 @@
 
 mod addon;
 mod export;
+mod install;
+mod uninstall;
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -11,9 +13,11 @@ use serde_json::{Value, json};
 use tenon_installer_core::apply::StepError;
 use tenon_installer_core::audit::Audit;
 use tenon_installer_core::aws::Aws;
+use tenon_installer_core::cleanup::Cleanup;
 use tenon_installer_core::files::FileError;
 use tenon_installer_core::kubernetes::client::Cluster;
 use tenon_installer_core::kubernetes::trial;
+use tenon_installer_core::observe::facts;
 use tenon_installer_core::plan::text::{counts, plan_lines};
 use tenon_installer_core::plan::{Action, Op};
 use tenon_installer_core::target;
@@ -29,6 +33,7 @@ use crate::errors::ExpectedError;
 use crate::exit_codes::EXIT_DRIFT;
 use crate::kops::ReadError;
 use crate::kops::compare::{Comparison, against_cluster, compare};
+use crate::kops::operator::Place;
 use crate::kops::read;
 use crate::printer::Printer;
 
@@ -44,8 +49,13 @@ pub(crate) async fn run(
     global: &GlobalArgs,
     args: &KopsArgs,
     printer: &Printer,
+    cleanup: &Cleanup,
 ) -> Result<u8, ExpectedError> {
     match &args.what {
+        KopsCommand::Install(args) => Box::pin(install::run(global, args, *printer, cleanup)).await,
+        KopsCommand::Uninstall(args) => {
+            Box::pin(uninstall::run(global, args, *printer, cleanup)).await
+        }
         KopsCommand::Generate(args) => generate(global, args, *printer).await,
         KopsCommand::Diff(args) => diff(global, &args.state, *printer).await,
         KopsCommand::Sync(args) => sync(global, args, *printer).await,
@@ -105,13 +115,7 @@ async fn diff(
 
 async fn sync(global: &GlobalArgs, args: &SyncArgs, printer: Printer) -> Result<u8, ExpectedError> {
     let (source, generated) = Source::with_objects(global, &args.state).await?;
-    if source.state.cluster.has_karpenter_addon {
-        let why = "the Cluster has spec.karpenter.enabled: kOps applies NodePools and \
-                   EC2NodeClasses of its own; set it to false (`kops edit cluster`), run `kops \
-                   update cluster --yes`, then delete the Deployment: `kubectl -n kube-system \
-                   delete deployment karpenter`";
-        return Err(unfit(vec![why.to_owned()]));
-    }
+    source.has_no_add_on()?;
     let kube = source.connect(global).await?;
     let mut found = source.compare(&generated, &kube, args.prune).await?;
     let objects = found.plan.applied_objects();
@@ -243,6 +247,37 @@ impl Source {
         self.state.all.iter().filter(|group| !is_there(group)).cloned().collect()
     }
 
+    /// Two operators must not apply NodePools.
+    fn has_no_add_on(&self) -> Result<(), ExpectedError> {
+        let why = "the Cluster has spec.karpenter.enabled: kOps applies NodePools and \
+                   EC2NodeClasses of its own; set it to false (`kops edit cluster`), run `kops \
+                   update cluster --yes`, then delete the Deployment: `kubectl -n kube-system \
+                   delete deployment karpenter`";
+        let has_it = self.state.cluster.has_karpenter_addon;
+        if has_it { Err(unfit(vec![why.to_owned()])) } else { Ok(()) }
+    }
+
+    /// Where the operator runs, and the roles of its nodes if they are asked for.
+    async fn place(&self, with_roles: bool) -> Result<Place, ExpectedError> {
+        let caller = facts::read_caller(&self.aws).await.map_err(observe_failed)?;
+        let node_roles = if with_roles {
+            read::node_roles(&self.aws, &self.state).await.map_err(failed)?
+        } else {
+            Vec::new()
+        };
+        let folder = self.location.join(&self.state.cluster.name);
+        let config_base = self.state.config_base(&folder).map_err(|error| failed(error.into()))?;
+        Ok(Place {
+            store: self.location.clone(),
+            config_base,
+            cluster: self.state.cluster.name.clone(),
+            region: self.region.clone(),
+            account: caller.account,
+            control_planes: self.state.control_planes,
+            node_roles,
+        })
+    }
+
     async fn generate(&self) -> Result<Vec<Generated>, ExpectedError> {
         read::objects(&self.aws, &self.state).await.map_err(failed)
     }
@@ -371,6 +406,11 @@ fn say_rest(found: &Comparison, printer: Printer) {
             if names.len() == 1 { "it" } else { "them" }
         ));
     }
+}
+
+/// By which the next run on this machine knows that the one that held the lock was killed.
+fn lock_file(global: &GlobalArgs, cluster: &str) -> Option<PathBuf> {
+    Some(global.records()?.join(format!("kops-{cluster}.lock")))
 }
 
 fn failed(error: ReadError) -> ExpectedError {

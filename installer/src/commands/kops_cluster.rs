@@ -50,8 +50,8 @@ pub(super) async fn refuse(global: &GlobalArgs, named: Option<&str>) -> Result<(
     Err(ExpectedError::Unfit {
         what: format!("{name} is a kOps cluster, and this command is for EKS clusters"),
         reasons: vec![
-            "to install the operator, run `tenon kops export cluster`, `tenon kops queue` and \
-             `tenon kops export values`; `tenon kops sync` creates the NodePools"
+            "to install or upgrade Tenon, run `tenon kops install`; to remove it, `tenon kops \
+             uninstall`"
                 .to_owned(),
             "to pause the NodePools, run `tenon freeze`; `tenon status` and `tenon doctor` show how \
              they are"

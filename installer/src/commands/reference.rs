@@ -33,7 +33,7 @@ fn page() -> String {
 }
 
 /// An option that only commands with all settings have.
-const OF_ALL_SETTINGS: &str = "set";
+const OF_ALL_SETTINGS: &str = "capacity";
 
 fn is_setting(arg: &Arg) -> bool {
     arg.get_help_heading() == Some("Settings")

@@ -3,6 +3,7 @@
 use tenon_installer_core::apply::{StepError, wait};
 use tenon_installer_core::cleanup::Cleanup;
 use tenon_installer_core::journal::Journal;
+use tenon_installer_core::kubernetes::client::Cluster;
 use tenon_installer_core::plan::Plan;
 use tenon_installer_core::words::{count, some};
 use tokio::time::Instant;
@@ -162,7 +163,7 @@ async fn observe_again(
 }
 
 /// Refuses to leave pods without a node, unless that is wanted.
-fn enough_room(risk: &Risk) -> Result<(), ExpectedError> {
+pub(super) fn enough_room(risk: &Risk) -> Result<(), ExpectedError> {
     if risk.without_room.is_empty() {
         return Ok(());
     }
@@ -257,16 +258,27 @@ async fn shown(
 
 /// Where no node goes, no pod has to move.
 async fn risk(session: &Session, inventory: &Inventory, mode: Mode) -> Result<Risk, ExpectedError> {
-    if !inventory.nodes.has_any() || mode.keep_nodes {
+    if mode.keep_nodes {
         return Ok(Risk::default());
     }
-    let cluster = &session.target.cluster;
+    risk_of_nodes(&session.target.cluster, inventory).await
+}
+
+/// What the loss of the nodes means for pods.
+pub(super) async fn risk_of_nodes(
+    cluster: &Cluster,
+    inventory: &Inventory,
+) -> Result<Risk, ExpectedError> {
+    if !inventory.nodes.has_any() {
+        return Ok(Risk::default());
+    }
     let (nodes, pods, budgets) =
         tokio::try_join!(cluster.all(), cluster.all(), cluster.all()).map_err(observe_failed)?;
     Ok(Risk::of(&nodes, &pods, &budgets))
 }
 
-async fn confirm(global: &GlobalArgs, cluster: &str) -> Result<(), ExpectedError> {
+/// Asks for the cluster's name, which nobody types by accident.
+pub(super) async fn confirm(global: &GlobalArgs, cluster: &str) -> Result<(), ExpectedError> {
     if !global.may_ask() {
         return Err(ExpectedError::NotConfirmed {
             hint: "add --yes to remove all of this without confirmation",

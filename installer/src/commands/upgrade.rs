@@ -62,7 +62,7 @@ fn target(args: &UpgradeArgs) -> Result<Version, ExpectedError> {
             problems: vec![Problem::of_flag(flag, message)],
         }))
     };
-    match (&args.to, &args.settings.image_tag) {
+    match (&args.to, &args.settings.deploy.image_tag) {
         (Some(_), Some(_)) => {
             problem("--image-tag", "--to sets the same value: omit one of them".into())
         }

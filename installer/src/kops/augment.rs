@@ -45,6 +45,8 @@ const POLICY: &str = "tenon-interruption";
 pub(crate) struct Wanted {
     /// Marks what is made.
     pub installation: Installation,
+    /// Where it is.
+    pub scope: Scope,
     queue: Queue,
     rules: Vec<Rule>,
     policy: Document,
@@ -72,9 +74,12 @@ impl Wanted {
         let rules = InterruptionRule::ALL.map(|rule| (rule_name(cluster, rule.suffix()), rule));
         let (queue, rules) = queue_and_rules(&scope, &installation, &rules, None)?;
         let policy = ControllerPolicy::Interruption.document(&scope)?;
-        Some(Self { installation, queue, rules, policy })
+        Some(Self { installation, scope, queue, rules, policy })
     }
 }
+
+/// Names of rules with the ids of their targets.
+type Rules = Vec<(String, Vec<String>)>;
 
 /// The queue and the rules as they are.
 #[derive(Debug)]
@@ -118,6 +123,14 @@ impl Events {
         plan
     }
 
+    /// The rules with the ids of their targets, and the name and URL of the queue.
+    pub(crate) fn names(&self, wanted: &Wanted) -> (Rules, Option<(String, String)>) {
+        let targets = |rule: &RuleState| rule.targets.keys().cloned().collect();
+        let rules = self.rules.iter().map(|(name, rule)| (name.clone(), targets(rule)));
+        let queue = self.queue.as_ref();
+        (rules.collect(), queue.map(|queue| (wanted.queue.name.clone(), queue.url.clone())))
+    }
+
     /// Removes them, after what the plan has already.
     pub(crate) fn remove(&self, wanted: &Wanted, plan: &mut Plan) {
         let ids = |plan: &Plan| plan.steps.iter().map(|step| step.id.clone()).collect::<Vec<_>>();
@@ -145,6 +158,11 @@ impl Events {
     }
 }
 
+/// Whether kOps' add-on has applied an object.
+pub(crate) fn is_of_add_on(live: &Value) -> bool {
+    label(live, ADDON_LABEL) == Some(ADDON)
+}
+
 /// What there is of the add-on.
 #[derive(Debug)]
 pub(crate) struct Addon {
@@ -167,7 +185,7 @@ pub(crate) async fn read(
     let is_addon = |object: &Object| {
         object.namespace.as_deref() == Some(NAMESPACE)
             && object.name == DEPLOYMENT
-            && label(&object.body, ADDON_LABEL) == Some(ADDON)
+            && is_of_add_on(&object.body)
     };
     let Some(deployment) = deployments.iter().map(Object::new).find(is_addon) else {
         return Ok(None);
@@ -242,7 +260,7 @@ impl Addon {
                 "metadata": {"name": object.name},
             }))
         };
-        let of_addon = |object: &&Object| label(&object.body, ADDON_LABEL) == Some(ADDON);
+        let of_addon = |object: &&Object| is_of_add_on(&object.body);
         plan.steps.extend(self.objects.values().filter(of_addon).filter_map(bare));
         let done = plan.steps.iter().map(|step| step.id.clone());
         let done = done.collect::<Vec<_>>();

@@ -4,7 +4,7 @@ use tenon_iam_policies::interruption::InterruptionRule;
 use tenon_iam_policies::{Document, Statement};
 use tenon_kops::{queue_name, role_name, rule_name};
 
-use super::operator::Place;
+use super::operator::{Place, role};
 
 /// What `tenon kops` is run for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,9 +21,15 @@ pub(crate) fn caller_policy(place: &Place, profiles: &[String], purpose: Purpose
     let (cluster, region) = (&place.cluster, &place.region);
     let (partition, account) = (scope.partition, &place.account);
     let mut statements = place.reads_store();
-    // The prices are for `tenon status`.
-    let reads = ["ec2:DescribeImages", "ec2:DescribeInstanceTypes", "ec2:DescribeSpotPriceHistory"];
-    statements.push(Statement::allow("AllowReadingImagesAndPrices", reads).when(
+    // The prices are for `tenon status`, instances and launch templates for `uninstall`.
+    let reads = [
+        "ec2:DescribeImages",
+        "ec2:DescribeInstanceTypes",
+        "ec2:DescribeInstances",
+        "ec2:DescribeLaunchTemplates",
+        "ec2:DescribeSpotPriceHistory",
+    ];
+    statements.push(Statement::allow("AllowReadingEC2", reads).when(
         "StringEquals",
         "aws:RequestedRegion",
         [region],
@@ -62,6 +68,14 @@ pub(crate) fn caller_policy(place: &Place, profiles: &[String], purpose: Purpose
             let read_profiles =
                 Statement::allow("AllowReadingNodeProfiles", ["iam:GetInstanceProfile"]);
             statements.push(read_profiles.on(profiles));
+            let read_role = [
+                "iam:GetRole",
+                "iam:GetRolePolicy",
+                "iam:ListAttachedRolePolicies",
+                "iam:ListRolePolicies",
+            ];
+            let operator = scope.role_arn("/", &role(place));
+            statements.push(Statement::allow("AllowReadingOperatorRole", read_role).on([operator]));
             if !place.node_roles.is_empty() {
                 let read_roles = Statement::allow("AllowReadingNodeRoles", ["iam:GetRole"]);
                 statements.push(read_roles.on(place.node_roles.clone()));

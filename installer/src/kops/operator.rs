@@ -3,19 +3,22 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Value, json};
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::core::ApiResource;
+use serde_json::{Map, Value, json};
 use tenon_iam_policies::controller::{ControllerPolicy, controller_policies};
 use tenon_iam_policies::size::{SizeError, check_inline};
 use tenon_iam_policies::{Document, Features, InstanceProfiles, Partition, Scope, Statement};
 use tenon_installer_core::kubernetes::object::Key;
+use tenon_installer_core::settings::values::merge;
 use tenon_kops::{
     CLUSTER_FILE, GROUPS_FOLDER, Location, node_config_file, queue_name, role_name, script_file,
 };
 
 /// The operator's ServiceAccount, as the chart names it.
-const ACCOUNT: &str = "karpenter";
+pub(crate) const ACCOUNT: &str = "karpenter";
 /// Its namespace.
-const NAMESPACE: &str = "kube-system";
+pub(crate) const NAMESPACE: &str = "kube-system";
 /// For whom kOps' OIDC provider takes tokens.
 const AUDIENCE: &str = "amazonaws.com";
 /// Where the token is, as in kOps' own add-ons.
@@ -52,6 +55,11 @@ pub(crate) fn deployment() -> Key {
         namespace: Some(NAMESPACE.to_owned()),
         name: ACCOUNT.to_owned(),
     }
+}
+
+/// What it is among the types of the API server.
+pub(crate) fn deployments() -> ApiResource {
+    ApiResource::erase::<Deployment>(&())
 }
 
 impl Place {
@@ -106,17 +114,31 @@ impl Place {
     }
 }
 
-/// What `kops edit cluster` is to add: kOps creates the operator's role from it.
+/// The operator's role, which kOps creates.
+pub(crate) fn role(place: &Place) -> String {
+    role_name(ACCOUNT, NAMESPACE, &place.cluster)
+}
+
+/// What the operator's role must allow.
 ///
 /// # Errors
-/// If the statements are more than a role may have.
-pub(crate) fn cluster_spec(place: &Place) -> Result<Value, SizeError> {
+/// If that is more than a role may have.
+pub(crate) fn permissions(place: &Place) -> Result<Vec<Document>, SizeError> {
     let mut policies = controller_policies(&place.scope());
     policies.retain(|policy| policy.part != ControllerPolicy::EksIntegration);
     let documents = policies.into_iter().map(|policy| policy.document);
     let reads_store = Some(place.reads_store()).filter(|statements| !statements.is_empty());
     let documents = documents.chain(reads_store.map(Document::new)).collect::<Vec<_>>();
     check_inline(&documents)?;
+    Ok(documents)
+}
+
+/// What `kops edit cluster` is to add: kOps creates the operator's role from it.
+///
+/// # Errors
+/// If the statements are more than a role may have.
+pub(crate) fn cluster_spec(place: &Place) -> Result<Value, SizeError> {
+    let documents = permissions(place)?;
     let statements = documents.iter().flat_map(|document| {
         let document: Value = serde_json::from_str(&document.to_json()).unwrap_or_default();
         document["Statement"].as_array().cloned().unwrap_or_default()
@@ -142,8 +164,7 @@ pub(crate) fn cluster_spec(place: &Place) -> Result<Value, SizeError> {
 /// its own, and takes the role that kOps created.
 pub(crate) fn values(place: &Place) -> Value {
     let cluster = &place.cluster;
-    let name = role_name(ACCOUNT, NAMESPACE, cluster);
-    let role = place.scope().role_arn("/", &name);
+    let role = place.scope().role_arn("/", &role(place));
     let token = json!({
         "serviceAccountToken": {
             "audience": AUDIENCE,
@@ -185,6 +206,29 @@ pub(crate) fn values(place: &Place) -> Value {
     })
 }
 
+/// Values that people give, over those that the operator needs here. Lists that hold its
+/// credentials are extended instead of replaced.
+pub(crate) fn values_with(place: &Place, own: Map<String, Value>) -> Map<String, Value> {
+    let needed = values(place);
+    let mut own = Value::Object(own);
+    for path in ["/extraVolumes", "/controller/extraVolumeMounts", "/controller/env"] {
+        let Some(Value::Array(list)) = own.pointer_mut(path) else { continue };
+        let given = list.iter().map(|one| one["name"].clone()).collect::<Vec<_>>();
+        let needed = needed.pointer(path).and_then(Value::as_array).into_iter().flatten();
+        list.extend(needed.filter(|one| !given.contains(&one["name"])).cloned());
+    }
+    let mut all = needed;
+    if let Some(settings) = all["settings"].as_object_mut() {
+        // The installer sets these itself.
+        settings.retain(|name, _| !["clusterName", "interruptionQueue"].contains(&name.as_str()));
+    }
+    merge(&mut all, &own);
+    match all {
+        Value::Object(all) => all,
+        _ => Map::new(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,6 +250,36 @@ mod tests {
         insta::assert_yaml_snapshot!(values(&place(3)));
         let replicas = [0, 1, 2].map(|n| values(&place(n))["replicas"].as_i64());
         assert_eq!(replicas, [Some(1), Some(1), Some(2)]);
+    }
+
+    #[test]
+    fn values_of_people_win_and_leave_the_operator_its_credentials() {
+        let own = json!({
+            "replicas": 3,
+            "tolerations": [],
+            "controller": {"env": [
+                {"name": "AWS_REGION", "value": "eu-west-2"},
+                {"name": "HTTPS_PROXY", "value": "http://proxy"},
+            ]},
+            "settings": {"batchIdleDuration": "2s"},
+        });
+        let Value::Object(own) = own else { panic!("a map") };
+        let values = Value::Object(values_with(&place(3), own));
+        assert_eq!(values["replicas"], 3);
+        assert_eq!(values["tolerations"], json!([]));
+        assert_eq!(values["settings"]["batchIdleDuration"], "2s");
+        assert_eq!(values["settings"]["kopsStateStore"], "s3://states");
+        assert!(values["settings"]["clusterName"].is_null());
+        let env = values["controller"]["env"].as_array().expect("a list");
+        let names = env.iter().map(|one| one["name"].as_str().expect("a name"));
+        assert_eq!(
+            names.collect::<Vec<_>>(),
+            ["AWS_REGION", "HTTPS_PROXY", "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE"]
+        );
+        assert_eq!(env[0]["value"], "eu-west-2");
+        assert_eq!(values["extraVolumes"][0]["name"], "aws-token");
+        let bare = values_with(&place(3), Map::new());
+        assert_eq!(bare["controller"], super::values(&place(3))["controller"]);
     }
 
     #[test]

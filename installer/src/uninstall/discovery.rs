@@ -52,6 +52,11 @@ impl Nodes {
         self.pools.len() + self.claims.len() + self.classes.len() + self.overlays.len()
     }
 
+    /// There is something with a finalizer of the operator.
+    pub(crate) fn need_operator(&self) -> bool {
+        !(self.pools.is_empty() && self.claims.is_empty() && self.classes.is_empty())
+    }
+
     /// There are nodes, or claims to some.
     pub(crate) fn has_any(&self) -> bool {
         !(self.claims.is_empty() && self.instances.is_empty())
@@ -261,7 +266,7 @@ async fn places_of_others(cluster: &Cluster) -> Result<BTreeSet<Place>, Failure>
 }
 
 /// The Leases that are there, without those that a Karpenter holds as well.
-pub(super) async fn own_leases(
+pub(crate) async fn own_leases(
     cluster: &Cluster,
     places: &BTreeSet<Place>,
 ) -> Result<Vec<Object>, ExpectedError> {

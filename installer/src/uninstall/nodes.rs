@@ -26,7 +26,7 @@ use crate::printer::Printer;
 const GIVEN_UP_AFTER: Duration = Duration::from_mins(1);
 
 /// How often the slow things are asked about.
-const POLL: Duration = Duration::from_secs(1);
+pub(crate) const POLL: Duration = Duration::from_secs(1);
 
 impl Remover<'_> {
     pub(super) async fn remove_nodes(
@@ -242,7 +242,7 @@ async fn set_deadline(
 }
 
 /// What holds the claims up, as their conditions say it.
-fn waiting_for(claims: &[kube::api::DynamicObject]) -> String {
+pub(crate) fn waiting_for(claims: &[kube::api::DynamicObject]) -> String {
     let reasons = claims.iter().map(|claim| {
         let body = serde_json::to_value(claim).unwrap_or_default();
         let of = |kind: &str| match wait::condition(&body, kind) {

@@ -21,7 +21,7 @@ pub(super) fn key(resource: &ApiResource, name: &str) -> Key {
 }
 
 /// Deletes all of these, without waiting for their finalizers.
-pub(super) async fn delete_all(
+pub(crate) async fn delete_all(
     cluster: &Cluster,
     resource: ApiResource,
     names: &[String],

@@ -369,7 +369,7 @@ impl Cluster {
     }
 
     /// Reads many objects at once.
-    pub(crate) async fn get_all(
+    pub async fn get_all(
         &self,
         objects: &[(ApiResource, Key)],
     ) -> Result<Vec<(Key, Value)>, KubeError> {

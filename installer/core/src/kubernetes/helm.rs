@@ -30,7 +30,7 @@ use crate::settings::values::{self, Values};
 /// Name of the release.
 pub const RELEASE: &str = values::RELEASE;
 /// What Helm writes into `app.kubernetes.io/managed-by`, and expects there.
-pub(crate) const MANAGED_BY: &str = "Helm";
+pub const MANAGED_BY: &str = "Helm";
 /// Who owns the fields that the chart renders, so that Helm may change them later.
 pub(crate) const FIELD_MANAGER: &str = "helm";
 /// Type of the Secrets.

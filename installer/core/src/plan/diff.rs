@@ -19,7 +19,7 @@ use crate::observe::actual::Actual;
 use crate::ownership::{Installation, Tags};
 
 pub use interruption::{queue_step, rule_step};
-pub use objects::{CANARY_GOES, object_changes, step_id};
+pub use objects::{CANARY_GOES, object_changes, object_step, step_id};
 pub use roles::{calls, changes, role_changes};
 pub use views::document as policy;
 
@@ -49,6 +49,9 @@ pub fn diff(desired: &Desired, actual: &Actual) -> Result<Plan, Vec<String>> {
     if differ.conflicts.is_empty() { Ok(differ.plan) } else { Err(differ.conflicts) }
 }
 
+/// Why something is updated that shows no change.
+const ONLY_THE_CHECKSUM: &str = "only the checksum that tenon keeps there";
+
 struct Differ<'a> {
     desired: &'a Desired,
     actual: &'a Actual,
@@ -59,7 +62,7 @@ struct Differ<'a> {
 impl Differ<'_> {
     fn add(&mut self, mut step: Step) {
         if step.op == Op::Update && step.changes.is_empty() && step.reasons.is_empty() {
-            step.reasons.push("only the checksum that tenon keeps there".to_owned());
+            step.reasons.push(ONLY_THE_CHECKSUM.to_owned());
         }
         self.plan.steps.push(step);
     }

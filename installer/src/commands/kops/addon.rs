@@ -108,7 +108,20 @@ pub(super) async fn queue(
     carry_out(global, (&source, &kube), &wanted, look, &manner, printer).await
 }
 
-async fn wanted(source: &Source) -> Result<Wanted, ExpectedError> {
+/// Carries a plan out. Answers how many steps were done.
+pub(super) async fn apply(
+    global: &GlobalArgs,
+    context: Context,
+    plan: Plan,
+    printer: Printer,
+) -> Result<usize, ExpectedError> {
+    let options = Options { parallel: 4, fault_after: global.fault_exit_after_step };
+    let progress: Arc<dyn Progress> = Arc::new(printer);
+    let mut journal = Journal::unwritten();
+    Ok(apply::run(Arc::new(context), plan, options, &mut journal, &progress).await?)
+}
+
+pub(super) async fn wanted(source: &Source) -> Result<Wanted, ExpectedError> {
     let caller = facts::read_caller(&source.aws).await.map_err(observe_failed)?;
     let wanted = Wanted::new(&source.state.cluster.name, &source.region, &caller.account);
     Ok(wanted.expect("a cluster with a queue has rules and a policy"))
@@ -157,11 +170,7 @@ async fn carry_out(
         cluster_name: source.state.cluster.name.clone(),
         install_id: wanted.installation.id.clone(),
     };
-    let options = Options { parallel: 4, fault_after: global.fault_exit_after_step };
-    let progress: Arc<dyn Progress> = Arc::new(printer);
-    let mut journal = Journal::unwritten();
-    let steps = plan.clone();
-    let done = apply::run(Arc::new(context), steps, options, &mut journal, &progress).await?;
+    let done = apply(global, context, plan.clone(), printer).await?;
     report["changed"] = done.into();
     printer.json(&report);
     printer.prose(&format!("{} ({}).", manner.done, counts(&plan)));

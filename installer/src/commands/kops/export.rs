@@ -1,14 +1,11 @@
 //! `tenon kops export`: what the operator needs in a kOps cluster.
 
-use tenon_installer_core::observe::facts;
-
-use super::super::session::observe_failed;
-use super::{Source, failed, unfit};
+use super::{Source, unfit};
 use crate::cli::GlobalArgs;
 use crate::cli::kops::{ExportArgs, KopsExport};
 use crate::errors::ExpectedError;
 use crate::kops::caller::{Purpose, caller_policy};
-use crate::kops::operator::{Place, cluster_spec, values};
+use crate::kops::operator::{cluster_spec, values};
 use crate::kops::read;
 use crate::printer::Printer;
 
@@ -18,25 +15,9 @@ pub(super) async fn run(
     printer: Printer,
 ) -> Result<u8, ExpectedError> {
     let source = Source::read(global, &args.store, &[]).await?;
-    let caller = facts::read_caller(&source.aws).await.map_err(observe_failed)?;
     // Only the permissions name them.
-    let node_roles = match args.what {
-        KopsExport::Cluster | KopsExport::Caller => {
-            read::node_roles(&source.aws, &source.state).await.map_err(failed)?
-        }
-        KopsExport::Values | KopsExport::AugmentCaller => Vec::new(),
-    };
-    let folder = source.location.join(&source.state.cluster.name);
-    let config_base = source.state.config_base(&folder).map_err(|error| failed(error.into()))?;
-    let place = Place {
-        store: source.location.clone(),
-        config_base,
-        cluster: source.state.cluster.name.clone(),
-        region: source.region.clone(),
-        account: caller.account,
-        control_planes: source.state.control_planes,
-        node_roles,
-    };
+    let with_roles = matches!(args.what, KopsExport::Cluster | KopsExport::Caller);
+    let place = source.place(with_roles).await?;
     let policy = |purpose| {
         let profiles = read::node_profiles(&source.state).into_iter().collect::<Vec<_>>();
         let document = caller_policy(&place, &profiles, purpose);

@@ -27,6 +27,7 @@ use tenon_bed::wait::{eventually, must};
 
 use super::calls::{denied, restrict, unrestrict};
 use super::command::tenon;
+use super::install::{assert_unchanged, inventory};
 
 mod follow;
 
@@ -36,6 +37,8 @@ const STATE: &str = "s3://states";
 const BUCKET: &str = "states";
 /// Of the state store; clusters in other regions are usual.
 const STORE_REGION: &str = "us-east-1";
+/// The tag of instances that the operator has launched.
+const NODE_POOL: &str = "karpenter.sh/nodepool";
 const NODES: &str = "nodes.shop.example.com";
 const IMAGE: &str =
     "099720109477/ubuntu/images/hvm-ssd-gp3/ubuntu-noble-24.04-amd64-server-20261112";
@@ -548,6 +551,12 @@ async fn kops_own_karpenter_gets_a_queue_that_kops_keeps() {
     assert_eq!(pool.data["spec"]["disruption"]["consolidateAfter"], "5m");
     assert_eq!(pool.data["spec"]["limits"], json!({ "cpu": 64, "nodes": "6" }));
 
+    // It is not Tenon's to uninstall, and neither are its NodePools and its queue.
+    let refused = refusal(&uninstall(&kops, &["--yes", "--force-capacity"], None).await);
+    assert!(refused.contains("Deployment kube-system/karpenter is kOps' Karpenter"), "{refused}");
+    assert_eq!(in_aws(&bed).await, (1, 5, ours.clone()));
+    must(user.objects("NodePool").get("web").await);
+
     // Its role may read what EC2's events put into the queue.
     let arn = format!("arn:aws:iam::123456789012:role/{ADDON_ROLE}");
     let queue = format!("arn:aws:sqs:{}:123456789012:{QUEUE}", bed.region());
@@ -625,11 +634,125 @@ async fn control_plane(bed: &Bed, cluster_spec: &Value) {
     let role = format!("{name}.{namespace}.sa.{CLUSTER}");
     let create = [("RoleName", role.as_str()), ("AssumeRolePolicyDocument", &trust)];
     must(caller.query("iam", "CreateRole", &create).await);
+    give_role(bed, cluster_spec).await;
+}
+
+/// The permissions of the operator's role, as kOps writes them.
+async fn give_role(bed: &Bed, cluster_spec: &Value) {
+    let account = &cluster_spec["spec"]["iam"]["serviceAccountExternalPermissions"][0];
     let statements = account["aws"]["inlinePolicy"].as_str().expect("statements");
     let statements: Value = must(serde_json::from_str(statements));
     let policy = json!({ "Version": "2012-10-17", "Statement": statements }).to_string();
-    let put = [create[0], ("PolicyName", &role), ("PolicyDocument", &policy)];
-    must(caller.query("iam", "PutRolePolicy", &put).await);
+    let role = format!("karpenter.kube-system.sa.{CLUSTER}");
+    let put = [("RoleName", role.as_str()), ("PolicyName", &role), ("PolicyDocument", &policy)];
+    must(must(bed.aws()).caller().query("iam", "PutRolePolicy", &put).await);
+}
+
+/// `tenon kops install` on the bed, where kOps' name of the API server does not exist.
+async fn install(kops: &Kops, args: &[&str], steps: Option<usize>) -> Finished {
+    let endpoint = format!("settings.clusterEndpoint={}", kops.bed.control_plane().url());
+    let fixed = ["kops", "install", "--image", "tenon-operator", "--set", &endpoint];
+    let state = ["--state", STATE, "--region", kops.bed.region()];
+    tenon(&kops.bed, &[&fixed[..], args, &state].concat(), steps).await
+}
+
+async fn uninstall(kops: &Kops, args: &[&str], steps: Option<usize>) -> Finished {
+    let fixed = ["kops", "uninstall", "--cluster", CLUSTER];
+    tenon(&kops.bed, &[&fixed[..], args].concat(), steps).await
+}
+
+/// What the command refused to do, on one line.
+fn refusal(finished: &Finished) -> String {
+    assert_eq!(finished.code, 6, "{}{}", finished.stdout, finished.stderr);
+    finished.stderr.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_command_installs_into_a_kops_cluster_and_one_removes_all_of_it() {
+    let bed = Arc::new(must(Bed::start(BedConfig::default()).await));
+    let kops = Kops { bed: Arc::clone(&bed) };
+    let user = User::new(bed.client(), NodeClass::Ec2);
+    kops.put("config", &cluster(false)).await;
+    let web = json!({ "nodeLabels": { "tier": "web" } });
+    kops.put("instancegroup/web", &instance_group("web", &web)).await;
+    kops.update(&["web"], 58).await;
+    kops.create_nodes().await;
+    let absent = uninstall(&kops, &["--yes"], None).await;
+    assert!(refusal(&absent).contains("without kops-controller"), "{}", absent.stderr);
+    kops.controller(CLUSTER).await;
+    let nothing = uninstall(&kops, &["--yes"], None).await;
+    assert!(nothing.stdout.contains("Nothing to do"), "{}{}", nothing.stdout, nothing.stderr);
+
+    // Without the role, and with one that allows too little.
+    let no_role = refusal(&install(&kops, &["--yes"], None).await);
+    let role = format!("karpenter.kube-system.sa.{CLUSTER}");
+    assert!(no_role.contains(&format!("role {role} does not exist: add the output")), "{no_role}");
+    let spec = kops.tenon(&["export", "cluster", "-o", "json"]).await;
+    assert_eq!(spec.code, 0, "{}", spec.stderr);
+    let spec: Value = must(serde_json::from_str(&spec.stdout));
+    control_plane(&bed, &spec).await;
+    let part = spec.to_string().replace("ec2:CreateFleet", "ec2:DescribeFleets");
+    give_role(&bed, &must(serde_json::from_str(&part))).await;
+    let lacks = refusal(&install(&kops, &["--yes"], None).await);
+    assert!(lacks.contains("lacks permissions (ec2:CreateFleet on"), "{lacks}");
+    give_role(&bed, &spec).await;
+
+    // What would be done, by who may do no more than that.
+    kops.restrict("caller").await;
+    let preflight = ["preflight", "--cluster", CLUSTER, "--image", "tenon-operator", "-o", "json"];
+    let checked = tenon(&bed, &preflight, None).await;
+    assert_eq!(checked.code, 0, "{}{}", checked.stdout, checked.stderr);
+    let checked: Value = must(serde_json::from_str(&checked.stdout));
+    assert!(checked["counts"]["passed"].as_u64() >= Some(10), "{checked}");
+    let wrong = install(&kops, &["--set", "replica=1", "--dry-run"], None).await;
+    assert_eq!(wrong.code, 2, "{}{}", wrong.stdout, wrong.stderr);
+    assert!(wrong.stderr.contains("deploy.values.replica"), "{}", wrong.stderr);
+    let dry = install(&kops, &["--dry-run"], None).await;
+    assert_eq!(dry.code, 0, "{}{}", dry.stdout, dry.stderr);
+    assert!(dry.stdout.contains(" + NodePool "), "{}", dry.stdout);
+    must(user.scale("shop", 0, &json!({ "tier": "web" })).await);
+    let before = inventory(&bed).await;
+
+    // Killed on the way; the next run goes on.
+    for steps in [1, 4, 9] {
+        let killed = install(&kops, &["--yes"], Some(steps)).await;
+        assert_ne!(killed.code, 0, "{}", killed.stdout);
+    }
+    let done = install(&kops, &["--yes"], None).await;
+    assert_eq!(done.code, 0, "{}{}", done.stdout, done.stderr);
+    let again = install(&kops, &["--yes", "-o", "json"], None).await;
+    let again: Value = must(serde_json::from_str(&again.stdout));
+    assert_eq!((&again["changed"], &again["ready"]), (&json!(0), &json!(true)), "{again}");
+    must(user.scale("shop", 2, &json!({ "tier": "web" })).await);
+    must(user.runs("shop", 2).await);
+    let status = ["status", "--exit-code", "--non-interactive", "--cluster", CLUSTER];
+    let status = tenon(&bed, &status, None).await;
+    assert_eq!(status.code, 0, "{}{}", status.stdout, status.stderr);
+
+    // Another value is one update.
+    let other = ["--set", "logLevel=debug", "-o", "json"];
+    let dry = install(&kops, &[&other[..], &["--dry-run"]].concat(), None).await;
+    let dry: Value = must(serde_json::from_str(&dry.stdout));
+    let changed = dry["actions"].as_array().expect("a list");
+    let changed = changed.iter().map(|step| step["type"].as_str().expect("a type"));
+    assert_eq!(changed.collect::<Vec<_>>(), ["Deployment"], "{dry}");
+
+    // No other node has room for its pods.
+    let no_room = refusal(&uninstall(&kops, &["--yes"], None).await);
+    assert!(no_room.contains("have no room for 2 pods"), "{no_room}");
+    must(user.scale("shop", 0, &json!({ "tier": "web" })).await);
+    let killed = uninstall(&kops, &["--yes", "--force-capacity"], Some(3)).await;
+    assert_ne!(killed.code, 0, "{}", killed.stdout);
+    let removed = uninstall(&kops, &["--yes"], None).await;
+    assert_eq!(removed.code, 0, "{}{}", removed.stdout, removed.stderr);
+    assert_unchanged(&before, &inventory(&bed).await);
+    let instances = must(bed.aws()).gateway().state().instances().all();
+    let mut of_pools = instances.values().filter(|one| one.tags.contains_key(NODE_POOL));
+    assert!(of_pools.all(|one| !one.state.is_alive()), "{instances:?}");
+    assert_eq!(denied(&bed), Vec::<String>::new());
+    unrestrict(&bed);
+    let calls = must(bed.aws()).gateway().control().calls().all();
+    assert_eq!(calls.iter().filter(|call| call.action.starts_with("eks:")).count(), 0);
 }
 
 async fn helm(bed: &Bed, args: &[&str]) {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Differ, schema};
+use super::{Differ, ONLY_THE_CHECKSUM, schema};
 use crate::kubernetes::client::FIELD_MANAGER;
 use crate::kubernetes::fields::{At, Ownership};
 use crate::kubernetes::freeze;
@@ -55,6 +55,32 @@ pub fn object_changes(object: &Object, live: &Value, releases: &[Revision]) -> V
         }
     }
     found
+}
+
+/// What makes an object that is ours, or not there, as it should be; none if it is.
+pub fn object_step(object: &Object, live: Option<&Value>, releases: &[Revision]) -> Option<Step> {
+    let key = object.key();
+    let step = |op| {
+        let action = Action::Apply(object.clone());
+        Step::new(&step_id(object), &object.resource.kind, &key.path(), op, action)
+            .needs(&["patch"], &key.to_string())
+    };
+    let Some(live) = live else { return Some(step(Op::Create)) };
+    let is_crd = object.resource.kind == "CustomResourceDefinition";
+    let is_applied = annotation(live, SPEC_HASH) == annotation(&object.body, SPEC_HASH);
+    // The API server fills in and drops so much of a CRD that only its hash can be compared.
+    let is_same = is_crd || first_difference(&object.body, live).is_none();
+    if is_applied && is_same {
+        return None;
+    }
+    let changes = object_changes(object, live, releases);
+    match (is_applied, changes.is_empty()) {
+        // What other managers have added to lists stays, so that it is no difference that applying
+        // would end.
+        (true, true) => None,
+        (false, true) => Some(step(Op::Update).because([ONLY_THE_CHECKSUM])),
+        (_, false) => Some(step(Op::Update).changing(changes)),
+    }
 }
 
 fn at(path: &Path) -> Vec<At<'_>> {
@@ -181,7 +207,8 @@ impl Differ<'_> {
                 .needs(&["patch"], &key.to_string())
         };
         let Some(live) = self.actual.objects.get(&key) else {
-            self.add(step(Op::Create, Action::Apply(object.clone())));
+            let create = object_step(object, None, &self.actual.releases);
+            self.plan.steps.extend(create.map(|create| create.after(depends_on)));
             return;
         };
         if label(live, INSTALL_ID) != Some(&self.desired.installation.id) {
@@ -204,28 +231,15 @@ impl Differ<'_> {
                 .push(format!("{key} is paused and stays paused: see `tenon unfreeze`"));
             return;
         }
-        let is_crd = kind == "CustomResourceDefinition";
-        let restarts = object.is_deployment() && self.identity_changes();
-        let is_applied = annotation(live, SPEC_HASH) == annotation(&object.body, SPEC_HASH);
-        // The API server fills in and drops so much of a CRD that only its hash can be compared.
-        let is_same = is_crd || first_difference(&object.body, live).is_none();
-        if is_applied && is_same && !restarts {
-            return;
-        }
-        let changes = object_changes(object, live, &self.actual.releases);
-        // What other managers have added to lists stays, so that it is no difference that applying
-        // would end.
-        if is_applied && changes.is_empty() && !restarts {
-            return;
-        }
-        self.add(if restarts {
-            let mut step = step(Op::Update, Action::Restart(object.clone()))
+        let update = object_step(object, Some(live), &self.actual.releases);
+        if object.is_deployment() && self.identity_changes() {
+            let mut restart = step(Op::Update, Action::Restart(object.clone()))
                 .because(["the pods' identity changes"]);
-            step.changes = changes;
-            step
-        } else {
-            step(Op::Update, Action::Apply(object.clone())).changing(changes)
-        });
+            restart.changes = update.map(|update| update.changes).unwrap_or_default();
+            self.plan.steps.push(restart);
+        } else if let Some(update) = update {
+            self.plan.steps.push(update.after(depends_on));
+        }
     }
 
     /// What pods get when they are admitted becomes something else, or where they are scheduled

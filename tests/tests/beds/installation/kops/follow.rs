@@ -121,7 +121,7 @@ pub(super) async fn follows(kops: &Kops, user: &User) {
     passes(&report, ["OP-01", "OP-03", "OP-04", "NC-01", "NP-02", "NO-01"]);
 
     // Other commands are for EKS, and say so.
-    for command in ["preflight", "install", "uninstall"] {
+    for command in ["plan", "install", "uninstall"] {
         let args = [&[command, "--non-interactive"][..], &target].concat();
         let refused = tenon(bed, &args, None).await;
         assert_eq!(refused.code, 6, "{command}: {}{}", refused.stdout, refused.stderr);
