@@ -77,7 +77,8 @@ impl Risk {
         let moving = pods
             .iter()
             .filter(|pod| node_of(pod).is_some_and(|node| ours.contains(&node)))
-            .filter(|pod| must_leave(pod))
+            // Those that end already need no other place.
+            .filter(|pod| must_leave(pod) && pod.metadata.deletion_timestamp.is_none())
             .collect::<Vec<_>>();
         let names = |which: &dyn Fn(&Pod) -> bool| {
             moving.iter().filter(|pod| which(pod)).map(|pod| name(pod)).collect::<Vec<_>>()
@@ -308,6 +309,14 @@ mod tests {
         let nodes = [node("ours", true, "8"), node("system", false, "2")];
         let pods = [pod("a", "ours", "1500m"), pod("b", "ours", "1"), pod("c", "system", "400m")];
         assert_eq!(Risk::of(&nodes, &pods, &[]).without_room, ["default/b"]);
+    }
+
+    #[test]
+    fn pods_that_end_already_need_no_other_place() {
+        let mut ending = pod("a", "ours", "1");
+        ending.metadata.deletion_timestamp = Some(object(json!("2026-11-29T12:00:00Z")));
+        let risk = Risk::of(&[node("ours", true, "8")], &[ending], &[budget(0)]);
+        assert_eq!(risk, Risk::default());
     }
 
     #[test]
