@@ -50,6 +50,21 @@ pub(super) async fn observe_with(
     Ok(seen)
 }
 
+/// What to do where [`region`] is not known.
+pub(super) const NO_REGION: &str = "no node says in which region the cluster is: add --region";
+
+/// The region of a kOps cluster: the one that is named, that of its nodes, or the default.
+pub(super) async fn region(
+    global: &GlobalArgs,
+    kube: &Cluster,
+) -> Result<Option<String>, ExpectedError> {
+    if global.region.is_some() {
+        return Ok(global.region.clone());
+    }
+    let of_nodes = region_of_nodes(&kube.client()).await?;
+    Ok(of_nodes.or_else(|| global.default_region.clone()))
+}
+
 /// The cluster of the kubeconfig, which has to be one of kOps.
 pub(super) async fn connect(global: &GlobalArgs) -> Result<KopsCluster, ExpectedError> {
     let client = target::client(&global.kubeconfig()).await?;

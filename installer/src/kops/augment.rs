@@ -54,7 +54,7 @@ pub(crate) struct Wanted {
 
 impl Wanted {
     /// For a cluster of kOps.
-    pub(crate) fn new(cluster: &str, region: &str, account: &str) -> Option<Self> {
+    pub(crate) fn new(cluster: &str, region: &str, account: &str) -> Self {
         let scope = Scope {
             partition: Partition::of_region(region),
             region: region.to_owned(),
@@ -72,9 +72,11 @@ impl Wanted {
         let id = format!("kops:{region}:{account}:{cluster}");
         let installation = Installation::new(&id, 0, cluster, tags);
         let rules = InterruptionRule::ALL.map(|rule| (rule_name(cluster, rule.suffix()), rule));
-        let (queue, rules) = queue_and_rules(&scope, &installation, &rules, None)?;
-        let policy = ControllerPolicy::Interruption.document(&scope)?;
-        Some(Self { installation, scope, queue, rules, policy })
+        let events = queue_and_rules(&scope, &installation, &rules, None);
+        let policy = ControllerPolicy::Interruption.document(&scope);
+        let ((queue, rules), policy) =
+            events.zip(policy).expect("a scope with a queue has rules and a policy");
+        Self { installation, scope, queue, rules, policy }
     }
 }
 

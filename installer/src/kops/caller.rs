@@ -76,6 +76,13 @@ pub(crate) fn caller_policy(place: &Place, profiles: &[String], purpose: Purpose
             ];
             let operator = scope.role_arn("/", &role(place));
             statements.push(Statement::allow("AllowReadingOperatorRole", read_role).on([operator]));
+            let templates = format!("arn:{partition}:ec2:{region}:{account}:launch-template/*");
+            let of_cluster = format!("aws:ResourceTag/{}", scope.cluster_tag());
+            statements.push(
+                Statement::allow("AllowRemovingLaunchTemplates", ["ec2:DeleteLaunchTemplate"])
+                    .on([templates])
+                    .when("StringEquals", of_cluster, ["owned"]),
+            );
             if !place.node_roles.is_empty() {
                 let read_roles = Statement::allow("AllowReadingNodeRoles", ["iam:GetRole"]);
                 statements.push(read_roles.on(place.node_roles.clone()));

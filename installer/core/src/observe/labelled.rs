@@ -40,8 +40,23 @@ pub fn types() -> [ApiResource; 12] {
     ]
 }
 
-/// Looks for them.
+/// Looks for them, where the types may be listed: those that the settings ask for are known by
+/// name, too.
 pub async fn read(cluster: &Cluster, install_id: &str) -> Result<Vec<Object>, KubeError> {
+    look(cluster, install_id, true).await
+}
+
+/// Looks for all of them; an error where a type may not be listed, so that nothing found is proof
+/// that nothing is there.
+pub async fn read_all(cluster: &Cluster, install_id: &str) -> Result<Vec<Object>, KubeError> {
+    look(cluster, install_id, false).await
+}
+
+async fn look(
+    cluster: &Cluster,
+    install_id: &str,
+    skips_denied: bool,
+) -> Result<Vec<Object>, KubeError> {
     let types = types();
     let lists = types.iter().map(|resource| async {
         let mut labels = format!("{INSTALL_ID}={install_id}");
@@ -50,8 +65,7 @@ pub async fn read(cluster: &Cluster, install_id: &str) -> Result<Vec<Object>, Ku
         }
         match cluster.labelled(resource, &labels).await {
             Ok(keys) => Ok(keys),
-            // Whoever may not list them still knows those that the settings ask for.
-            Err(error) if error.is_denied() => {
+            Err(error) if skips_denied && error.is_denied() => {
                 tracing::debug!("{error}: objects of earlier settings are not searched for");
                 Ok(Vec::new())
             }

@@ -123,8 +123,7 @@ pub(super) async fn apply(
 
 pub(super) async fn wanted(source: &Source) -> Result<Wanted, ExpectedError> {
     let caller = facts::read_caller(&source.aws).await.map_err(observe_failed)?;
-    let wanted = Wanted::new(&source.state.cluster.name, &source.region, &caller.account);
-    Ok(wanted.expect("a cluster with a queue has rules and a policy"))
+    Ok(Wanted::new(&source.state.cluster.name, &source.region, &caller.account))
 }
 
 /// Shows the plan, asks, looks again, and carries it out. Nothing is recorded: what is there tells

@@ -10,6 +10,7 @@ use kube::api::DynamicObject;
 use kube::core::ApiResource;
 use serde_json::{Value, json};
 use tenon_installer_core::apply::Context;
+use tenon_installer_core::apply::ec2::delete_launch_template;
 use tenon_installer_core::aws::Aws;
 use tenon_installer_core::cleanup::Cleanup;
 use tenon_installer_core::kubernetes::client::Cluster;
@@ -24,8 +25,8 @@ use tenon_installer_core::words::some;
 use tokio::time::{Instant, sleep};
 
 use super::super::kops_cluster::KopsCluster;
-use super::super::kops_observation::connect;
-use super::super::session::{observe_failed, region_of_nodes, take_lock_of};
+use super::super::kops_observation::{NO_REGION, connect, region};
+use super::super::session::{observe_failed, take_lock_of};
 use super::super::uninstall::{confirm, enough_room, risk_of_nodes};
 use super::addon::apply;
 use super::{lock_file, unfit};
@@ -115,10 +116,16 @@ pub(super) async fn run(
         }
     }
     installation.remove_nodes(global, &found.inventory, args, printer).await?;
-    let plan = installation.look().await?.rest(&installation.wanted);
+    let found = installation.observe().await?;
+    let reasons = installation.against(&found).await;
+    if !reasons.is_empty() {
+        let what = "the nodes are gone, and all else stays".to_owned();
+        return Err(ExpectedError::Unfit { what, reasons });
+    }
+    let plan = found.rest(&installation.wanted);
     apply(global, installation.context(), plan, printer).await?;
     drop(lock);
-    let left = installation.look().await?.inventory.lines();
+    let left = installation.observe().await?.inventory.lines();
     let is_clean = left.is_empty();
     printer.json(&report(if is_clean { &goes } else { &[] }, &left));
     if !is_clean {
@@ -140,18 +147,12 @@ pub(super) async fn run(
 impl Installation {
     async fn find(global: &GlobalArgs) -> Result<Self, ExpectedError> {
         let KopsCluster { name, kube } = connect(global).await?;
-        let region = match &global.region {
-            Some(region) => Some(region.clone()),
-            None => region_of_nodes(&kube.client()).await?,
-        };
-        let Some(region) = region.or_else(|| global.default_region.clone()) else {
-            let why = "no node says in which region the cluster is: add --region";
-            return Err(unfit(vec![why.to_owned()]));
+        let Some(region) = region(global, &kube).await? else {
+            return Err(unfit(vec![NO_REGION.to_owned()]));
         };
         let aws = global.connect_region(&region).await?;
         let caller = facts::read_caller(&aws).await.map_err(observe_failed)?;
         let wanted = Wanted::new(&name, &region, &caller.account);
-        let wanted = wanted.expect("a cluster with a queue has rules and a policy");
         let deployment = operator::deployment();
         let deployment = Object::at(&operator::deployments(), &deployment);
         Ok(Self { name, kube, aws, wanted, deployment })
@@ -183,7 +184,7 @@ impl Installation {
                 list(resources::node_claims()),
                 list(resources::node_classes()),
                 list(resources::node_overlays()),
-                labelled::read(kube, id),
+                labelled::read_all(kube, id),
                 kube.get(resource, &expected),
                 operator_deployment::find(kube, &expected),
             )
@@ -307,7 +308,13 @@ impl Installation {
             Ok((!left.is_empty()).then(|| format!("still present: {}", some(&left, 3))))
         })
         .await?;
-        self.delete(resources::node_overlays(), &names(overlays)).await
+        self.delete(resources::node_overlays(), &names(overlays)).await?;
+        // The operator deletes its own with their EC2NodeClass, unless it was killed in between.
+        let left = ec2::launch_templates(&self.aws, &self.wanted.scope).await;
+        for id in left.map_err(observe_failed)? {
+            delete_launch_template(&self.aws, &id).await.map_err(ExpectedError::Observe)?;
+        }
+        Ok(())
     }
 
     async fn list(&self, resource: ApiResource) -> Result<Vec<DynamicObject>, ExpectedError> {

@@ -12,7 +12,8 @@ use tenon_kops::queue_name;
 use super::report::{Line, Operator, Queue};
 use crate::cli::GlobalArgs;
 use crate::commands::kops_cluster::KopsCluster;
-use crate::commands::session::{Session, region_of_nodes};
+use crate::commands::kops_observation::{NO_REGION, region};
+use crate::commands::session::Session;
 use crate::errors::ExpectedError;
 use crate::kops::operator;
 
@@ -45,12 +46,9 @@ impl InKops {
         global: &GlobalArgs,
         cluster: KopsCluster,
     ) -> Result<Self, ExpectedError> {
-        let named = match &global.region {
-            Some(region) => Some(region.clone()),
-            // Who may not list nodes still sees all else.
-            None => region_of_nodes(&cluster.kube.client()).await.unwrap_or_default(),
-        };
-        let region = match named.or_else(|| global.default_region.clone()) {
+        // Who may not list nodes still sees all else.
+        let region = region(global, &cluster.kube).await;
+        let region = match region.unwrap_or_else(|_| global.default_region.clone()) {
             Some(region) => {
                 let aws = global.connect_region(&region).await?;
                 Some((region, aws))
@@ -67,7 +65,7 @@ impl InKops {
         let name = queue_name(&self.cluster.name);
         self.queue = match &self.region {
             Some((_, aws)) => messaging::queue(aws, &name).await.map_err(|error| error.to_string()),
-            None => Err("no node says in which region the cluster is: add --region".to_owned()),
+            None => Err(NO_REGION.to_owned()),
         };
     }
 
