@@ -1,5 +1,6 @@
 //! The checks that are made of a kOps cluster. It has no EKS API, and what Tenon needs in AWS is
-//! made by kOps and `tenon kops`: only the API server is asked.
+//! made by kOps and `tenon kops`: only the API server is asked, and before an installation the
+//! registry of the operator's image.
 
 /// Ids, and what to type where it is not the command for EKS.
 const CHECKS: [(&str, Option<&str>); 22] = [

@@ -86,26 +86,30 @@ pub async fn observe(sources: &Sources<'_>) -> Observed {
     seen
 }
 
-/// Reads what Kubernetes says, for a pod that has no credentials for AWS. What the caller may do is
-/// not looked at: it is there to look.
+/// Reads what Kubernetes says, for a pod that has no credentials for AWS, and for kOps clusters.
+/// What the caller may do is not looked at: it is there to look. Before an installation, also what
+/// the registry says of the operator's image.
 pub async fn observe_cluster(sources: &Sources<'_>) -> Observed {
-    let ((kubernetes, _), operator) =
-        tokio::join!(kubernetes::read(sources), operator::read(sources));
+    let image = async {
+        if sources.installed { Seen::default() } else { registry::image(sources).await.into() }
+    };
+    let ((kubernetes, _), operator, image) =
+        tokio::join!(kubernetes::read(sources), operator::read(sources), image);
     let mut asked = asked(sources);
     asked.unfit = Seen::default();
-    // The settings are not known here, but what runs is.
+    // The settings are not known at work, but what runs is.
     let mut deployments = kubernetes.deployments.known().into_iter().flatten();
     let own = operator.deployment.as_ref().and_then(|own| {
         deployments.find(|one| one.namespace == own.namespace && one.name == own.name)
     });
-    if let Some(image) = own.and_then(|one| one.images.first()) {
+    if let Some(image) = own.and_then(|one| one.images.first()).filter(|_| sources.installed) {
         let name = image.split('@').next().unwrap_or_default();
         let tag = name.rfind(':').filter(|at| !name[*at..].contains('/'));
         name[..tag.unwrap_or(name.len())].clone_into(&mut asked.image);
         asked.image_digest = image.contains('@');
     }
     let now = clock::now().as_second();
-    let mut seen = Observed { now, asked, kubernetes, operator, ..Observed::default() };
+    let mut seen = Observed { now, asked, kubernetes, image, operator, ..Observed::default() };
     seen.caller.endpoint = sources.target.map(|target| target.endpoint.clone()).into();
     seen
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::duration::parse_duration;
+use super::preflight::ProxyArgs;
 use super::settings::DeployArgs;
 
 /// `tenon kops`
@@ -111,6 +112,9 @@ pub struct InstallArgs {
     /// Skip these checks, by id
     #[arg(long, value_delimiter = ',', value_name = "ID,…")]
     pub skip: Vec<String>,
+    /// By which registries are asked.
+    #[command(flatten)]
+    pub proxies: ProxyArgs,
     /// Don't wait until the operator and the EC2NodeClasses are ready
     #[arg(long)]
     pub no_wait: bool,

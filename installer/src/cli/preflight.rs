@@ -30,10 +30,25 @@ pub struct CheckArgs {
     /// Also check connectivity from inside the cluster, with a temporary Job
     #[arg(long)]
     pub in_cluster: bool,
+    /// By which registries are asked.
+    #[command(flatten)]
+    pub proxies: ProxyArgs,
+}
+
+/// The proxies of this program's environment.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ProxyArgs {
     /// The proxy that this program was given
     #[arg(long, env = "HTTPS_PROXY", hide = true)]
     pub https_proxy: Option<String>,
     /// What goes past the proxy
     #[arg(long, env = "NO_PROXY", hide = true)]
     pub no_proxy: Option<String>,
+}
+
+impl ProxyArgs {
+    /// The proxy for HTTPS, and what goes past it.
+    pub fn both(&self) -> (Option<String>, Option<String>) {
+        (self.https_proxy.clone(), self.no_proxy.clone())
+    }
 }

@@ -46,8 +46,7 @@ impl CheckArgs {
 
     /// What to read before an installation.
     pub(super) fn asking(&self) -> Asking {
-        let proxies = (self.https_proxy.clone(), self.no_proxy.clone());
-        Asking { proxies, installed: false, inside: self.in_cluster }
+        Asking { proxies: self.proxies.both(), installed: false, inside: self.in_cluster }
     }
 }
 

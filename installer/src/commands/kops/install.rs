@@ -95,7 +95,7 @@ pub(super) async fn run(
     }
     shown_plan::accepted(&trial)?;
     if !plan.steps.is_empty() {
-        let asking = Asking { installed: false, ..Asking::default() };
+        let asking = Asking { proxies: args.proxies.both(), ..Asking::default() };
         let seen = Box::pin(observe_with(global, settings.clone(), asking)).await?;
         is_fit(&seen, Some(&settings.values), &options, printer)?;
         printer.note_lines(&lines);
