@@ -105,7 +105,7 @@ pub(crate) struct Found {
     /// Pods that need no place, as `namespace/name`: those that wait for one already, and Cluster
     /// Autoscaler's own, which end.
     pub placeless: BTreeSet<String>,
-    /// Nodes that an installation cordoned, with its id.
+    /// Nodes that an installation cordoned and whose instances are there, with its id.
     pub cordoned: BTreeMap<String, String>,
 }
 
@@ -133,10 +133,7 @@ pub(crate) async fn read(
 ) -> Result<Found, Failure> {
     let autoscalers = autoscalers(kube).await?;
     let nodes: Vec<Node> = kube.all().await?;
-    let marked = nodes
-        .iter()
-        .filter_map(|node| Some((node.name_any(), node.annotations().get(CORDONED_BY)?.clone())));
-    let mut found = Found { cordoned: marked.collect(), autoscalers, ..Found::default() };
+    let mut found = Found { autoscalers, ..Found::default() };
     let scaled = |group: &GroupState| found.autoscalers.iter().any(|one| one.scales(group));
     if !found.autoscalers.iter().any(Autoscaler::selects_any) {
         return Ok(found);
@@ -153,6 +150,7 @@ pub(crate) async fn read(
     });
     found.groups = try_join_all(groups).await?;
     found.groups.sort_by(|a, b| a.name.cmp(&b.name));
+    found.cordoned = cordoned(aws, &nodes, &found.groups).await?;
     let subnets = found.groups.iter().flat_map(|group| group.subnet_ids().to_vec());
     let subnets = subnets.collect::<BTreeSet<_>>().into_iter().collect();
     let types = found.groups.iter().flat_map(Group::instance_types).collect::<BTreeSet<_>>();
@@ -169,6 +167,28 @@ pub(crate) async fn read(
     found.placeless = placeless.map(path).collect();
     found.stays = stays(&found.groups, &pods, operator, is_forced);
     Ok(found)
+}
+
+/// A Node outlives its instance for a while, and pods that are scheduled to it then don't run until
+/// it is gone.
+async fn cordoned(
+    aws: &Aws,
+    nodes: &[Node],
+    groups: &[Group],
+) -> Result<BTreeMap<String, String>, AwsError> {
+    let marked = nodes.iter().filter_map(|node| Some((node, node.annotations().get(CORDONED_BY)?)));
+    let marked = marked.map(async |(node, by)| {
+        let id = instance_of(node).unwrap_or_default();
+        let is_there = groups.iter().any(|group| group.scaling.instances.contains(id))
+            || ec2::instance_states(aws, id).await?.iter().any(|state| !is_last(state));
+        Ok(is_there.then(|| (node.name_any(), by.clone())))
+    });
+    Ok(try_join_all(marked).await?.into_iter().flatten().collect())
+}
+
+/// Nothing comes after it but the end.
+fn is_last(state: &str) -> bool {
+    matches!(state, "shutting-down" | "terminated")
 }
 
 async fn group(
