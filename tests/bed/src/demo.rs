@@ -19,20 +19,27 @@ use tokio::time::Instant;
 use crate::argocd::ArgoCd;
 use crate::bed::{Bed, BedConfig, BedError};
 use crate::cli::{INTERRUPTED, Output, interrupted};
+use crate::cluster_autoscaler::Groups;
 use crate::failure::Failure;
 use crate::flux::Flux;
 use crate::policy_coverage::{self, Statement};
+use crate::prometheus::Prometheus;
+use crate::termination_handler::TerminationHandler;
 use crate::user::{NodeClass, User};
 use crate::wait::{NotYet, chain};
 
 mod argocd;
 mod chapters;
 mod cluster;
+mod cluster_autoscaler;
 mod flux;
 mod gitops;
 mod inventory;
 mod keda;
+mod kops;
 mod pools;
+mod prometheus;
+mod termination_handler;
 
 pub use chapters::install;
 
@@ -100,6 +107,12 @@ pub struct Scene<'a> {
     /// What Flux or Argo CD reads, from the chapter on in which they start.
     delivery: Option<gitops::Delivery>,
     flux: Option<Flux>,
+    /// What Cluster Autoscaler scales, from the chapter on in which it starts.
+    groups: Option<Groups<'a>>,
+    /// Node Termination Handler, from the chapter on in which it starts.
+    handler: Option<TerminationHandler<'a>>,
+    /// What watches Tenon, from the chapter on in which it starts.
+    prometheus: Option<Prometheus>,
     argocd: Option<ArgoCd>,
     notes: Vec<String>,
     narrator: &'a Narrator,
@@ -142,6 +155,16 @@ pub struct ChapterReport {
 /// A program beside which Tenon runs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum Neighbour {
+    /// A kOps cluster gets Tenon by one command, and never asks for EKS
+    Kops,
+    /// Groups of Cluster Autoscaler become NodePools, and back
+    #[value(name = "cas")]
+    ClusterAutoscaler,
+    /// Node Termination Handler ends while an instance is interrupted
+    #[value(name = "nth")]
+    TerminationHandler,
+    /// Prometheus and Alertmanager with the chart's rules and dashboards
+    Prometheus,
     /// KEDA scales workers of an SQS queue from and to zero
     Keda,
     /// Flux installs Tenon from a git repository
@@ -154,6 +177,10 @@ pub enum Neighbour {
 impl Neighbour {
     const fn chapters(self) -> &'static [Chapter] {
         match self {
+            Self::Kops => kops::CHAPTERS,
+            Self::ClusterAutoscaler => cluster_autoscaler::CHAPTERS,
+            Self::TerminationHandler => termination_handler::CHAPTERS,
+            Self::Prometheus => prometheus::CHAPTERS,
             Self::Keda => keda::CHAPTERS,
             Self::Flux => flux::CHAPTERS,
             Self::ArgoCd => argocd::CHAPTERS,
@@ -398,6 +425,9 @@ async fn tell(
         keda: None,
         delivery: None,
         flux: None,
+        groups: None,
+        handler: None,
+        prometheus: None,
         argocd: None,
         notes: Vec::new(),
         narrator,

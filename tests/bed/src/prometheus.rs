@@ -1,7 +1,7 @@
 //! A real Prometheus that discovers what it scrapes in the bed's cluster, and a real Alertmanager
 //! that it notifies: for what the chart ships for both.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -17,6 +17,14 @@ use crate::failure::Failure;
 use crate::kwok_operators::get;
 use crate::ports::Ports;
 use crate::registry::ServerError;
+use crate::user::LIMIT;
+use crate::wait::eventually;
+
+use self::faster::faster;
+
+pub mod dashboards;
+mod faster;
+pub mod operator;
 
 /// Long enough for a machine whose cores are busy.
 const READY_LIMIT: Duration = Duration::from_mins(1);
@@ -120,6 +128,26 @@ impl Prometheus {
         Ok(Self { address, alertmanager, processes, _ports: ports })
     }
 
+    /// Starts both for a bed whose operator was installed with [`values`], as the Prometheus
+    /// operator does, but with rules that fire in seconds instead of minutes. Waits until both
+    /// replicas are scraped.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start); when the chart's objects are not there, or nothing is scraped in
+    /// time.
+    pub async fn watch(bed: &Bed) -> Result<Self, Failure> {
+        let scrape = operator::scrape(bed).await?;
+        let rules = faster(&operator::rules(bed).await?);
+        let this = Self::start(bed, &[scrape], &rules).await?;
+        eventually("Prometheus scrapes both replicas", LIMIT, async || {
+            let targets = this.targets().await?;
+            let pods: BTreeSet<_> = targets.iter().filter_map(|labels| labels.get("pod")).collect();
+            if pods.len() == 2 { Ok(true) } else { Err(format!("{targets:?}").into()) }
+        })
+        .await?;
+        Ok(this)
+    }
+
     /// What an instant query returns now, without values that are not numbers.
     ///
     /// # Errors
@@ -170,6 +198,15 @@ impl Prometheus {
             process.stop(Duration::from_secs(5)).await;
         }
     }
+}
+
+/// Values of the chart with which it creates all that it has for Prometheus and Grafana.
+pub fn values() -> Value {
+    json!({
+        "serviceMonitor": { "enabled": true },
+        "prometheusRule": { "enabled": true },
+        "dashboards": { "enabled": true },
+    })
 }
 
 /// The configurations, with this kubeconfig wherever targets are discovered in Kubernetes.

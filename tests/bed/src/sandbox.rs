@@ -38,9 +38,10 @@ enum Command {
     Demo,
     /// Start a playground, print the variables that a shell needs, and run until Ctrl-C
     Up(up::UpArgs),
-    /// Run Tenon beside other programs: KEDA, Flux
+    /// Run Tenon beside other programs, each on a bed of its own
     ///
-    /// Each is built on first use, which takes minutes.
+    /// KEDA, Flux and Argo CD are built on first use, which takes minutes; of the others, the bed
+    /// has what they create in the cluster and in AWS.
     Neighbours {
         /// Only this program
         #[arg(value_enum)]

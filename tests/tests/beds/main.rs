@@ -25,6 +25,7 @@ mod keda;
 mod kubelet;
 mod machines;
 mod monitoring;
+mod neighbours;
 mod nominations;
 mod oracle;
 mod placement_groups;

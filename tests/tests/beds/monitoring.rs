@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
@@ -23,15 +23,11 @@ use tenon_bed::bed::{Bed, BedConfig};
 use tenon_bed::control_plane::programs::PrometheusPrograms;
 use tenon_bed::installation::Installation;
 use tenon_bed::machine::{Fault, Target};
-use tenon_bed::prometheus::Prometheus;
+use tenon_bed::prometheus::dashboards::{self, Query};
+use tenon_bed::prometheus::{self, Prometheus, operator};
 use tenon_bed::user::{User, condition, one_of};
 use tenon_bed::wait::{eventually, must};
 use tokio::time::Instant;
-
-use self::faster::faster;
-
-mod faster;
-mod prometheus_operator;
 
 /// Longer than anything takes, on a machine whose cores are busy.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -136,26 +132,10 @@ impl Watched {
 
 /// Tenon with all that the chart has for Prometheus, and a Prometheus that reads it.
 async fn watched(bed: &Arc<Bed>) -> Watched {
-    prometheus_operator::definitions(bed).await;
-    let settings = json!({
-        "deploy": {
-            "values": {
-                "serviceMonitor": { "enabled": true },
-                "prometheusRule": { "enabled": true },
-                "dashboards": { "enabled": true },
-            },
-        },
-    });
+    must(operator::definitions(&bed.client()).await);
+    let settings = json!({ "deploy": { "values": prometheus::values() } });
     let tenon = must(Installation::ensure(bed, &settings).await);
-    let scrape = prometheus_operator::scrape(bed).await;
-    let rules = faster(&prometheus_operator::rules(bed).await);
-    let prometheus = must(Prometheus::start(bed, &[scrape], &rules).await);
-    let both = async || {
-        let targets = prometheus.targets().await?;
-        let pods: BTreeSet<_> = targets.iter().filter_map(|labels| labels.get("pod")).collect();
-        if pods.len() == 2 { Ok(true) } else { Err(format!("{targets:?}").into()) }
-    };
-    must(eventually("Prometheus scrapes both replicas", LIMIT, both).await);
+    let prometheus = must(Prometheus::watch(bed).await);
     Watched { tenon, prometheus, seen: BTreeMap::new() }
 }
 
@@ -398,49 +378,17 @@ async fn the_operator_is_gone(watched: &mut Watched) {
     watched.fire(&["TenonOperatorAbsent"]).await;
 }
 
-/// The dashboards as the cluster has them, by title of panel: the expressions.
-async fn panels(bed: &Bed) -> Vec<(String, String)> {
-    let maps: Api<ConfigMap> = Api::namespaced(bed.client(), "kube-system");
-    let labelled = ListParams::default().labels("grafana_dashboard=1");
-    let maps = must(maps.list(&labelled).await).items;
-    assert_eq!(maps.len(), 2, "dashboards");
-    let texts = maps.into_iter().flat_map(|map| map.data.unwrap_or_default().into_values());
-    let mut panels = Vec::new();
-    for text in texts {
-        let dashboard: Value = serde_json::from_str(&text).expect("JSON");
-        for panel in dashboard["panels"].as_array().expect("panels") {
-            let title = panel["title"].as_str().expect("a title");
-            for target in panel["targets"].as_array().into_iter().flatten() {
-                let expression = target["expr"].as_str().expect("an expression");
-                panels.push((title.to_owned(), expression.to_owned()));
-            }
-        }
-    }
-    panels
-}
-
-/// What Grafana makes of an expression, where all of each variable is chosen.
-fn as_grafana_asks(expression: &str) -> String {
-    let variables = BTreeMap::from([
-        ("$__rate_interval", "8s"),
-        ("$namespace", ".*"),
-        ("$job", ".*"),
-        ("$nodepool", ".*"),
-    ]);
-    variables
-        .into_iter()
-        .fold(expression.to_owned(), |text, (name, value)| text.replace(name, value))
-}
-
 /// Each expression of each panel has had data since the test began.
 async fn each_panel_has_data(watched: &Watched) {
     let mut wrong = Vec::new();
-    for (title, expression) in panels(watched.bed()).await {
-        let asked = format!("max_over_time(({})[20m:2s])", as_grafana_asks(&expression));
+    let queries = must(dashboards::queries(watched.bed()).await);
+    assert!(!queries.is_empty(), "no dashboards");
+    for Query { panel, expression } in queries {
+        let asked = format!("max_over_time(({expression})[20m:2s])");
         match watched.prometheus.query(&asked).await {
-            Ok(samples) if samples.is_empty() => wrong.push(format!("{title}: {expression}")),
+            Ok(samples) if samples.is_empty() => wrong.push(format!("{panel}: {expression}")),
             Ok(_) => {}
-            Err(error) => wrong.push(format!("{title}: {error}")),
+            Err(error) => wrong.push(format!("{panel}: {error}")),
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -461,7 +409,7 @@ async fn each_alert_fires_in_a_real_prometheus_and_each_panel_has_data() {
     the_operator_is_gone(&mut watched).await;
     each_panel_has_data(&watched).await;
 
-    let rules = prometheus_operator::rules(watched.bed()).await;
+    let rules = must(operator::rules(watched.bed()).await);
     let groups = rules["groups"].as_array().expect("groups").iter();
     let all: BTreeSet<&str> = groups
         .flat_map(|group| group["rules"].as_array().expect("rules"))

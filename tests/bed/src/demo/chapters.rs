@@ -75,12 +75,22 @@ fn kubernetes(doing: &str) -> impl FnOnce(kube::Error) -> StoryError + use<> {
 /// # Errors
 /// When the installer fails, or the operator does not become available.
 pub async fn install(bed: &Bed, progress: &Progress) -> Result<(), StoryError> {
+    install_with(bed, &json!({}), progress).await
+}
+
+/// The same with values of the chart.
+pub(super) async fn install_with(
+    bed: &Bed,
+    values: &Value,
+    progress: &Progress,
+) -> Result<(), StoryError> {
     let step = progress.step("installing Tenon");
     let config = bed.dir().join("tenon.yaml");
     let text = json!({
         "apiVersion": "tenon.sh/v1alpha1",
         "kind": "Installation",
         "cluster": { "name": bed.cluster(), "region": bed.region() },
+        "deploy": { "values": values },
     });
     // JSON is YAML.
     std::fs::write(&config, format!("{text:#}\n")).map_err(|source| StoryError::Bed {
@@ -147,8 +157,13 @@ async fn install_chapter(scene: &mut Scene<'_>) -> Result<(), StoryError> {
             operator.pid()
         ));
     }
+    note_created(scene).await
+}
+
+/// Notes how much more there is than before.
+pub(super) async fn note_created(scene: &mut Scene<'_>) -> Result<(), StoryError> {
     let after = Inventory::take(scene.bed).await?;
-    let made = after.beyond(scene.before.as_ref().expect("taken above"));
+    let made = after.beyond(scene.before.as_ref().expect("an installing chapter takes it"));
     scene.note(format!(
         "{} objects were created, {} of them in AWS",
         made.len(),
@@ -364,6 +379,11 @@ async fn uninstall(scene: &mut Scene<'_>) -> Result<(), StoryError> {
         scene.note(last.trim().to_owned());
     }
     cluster::remove_workload(&scene.client).await?;
+    as_before(scene).await
+}
+
+/// There is what there was before Tenon came, no more and no less.
+pub(super) async fn as_before(scene: &mut Scene<'_>) -> Result<(), StoryError> {
     let before = scene.before.take().unwrap_or_default();
     eventually("nothing of Tenon is left", MINUTE, async || {
         let left = Inventory::take(scene.bed).await?.beyond(&before);

@@ -6,168 +6,72 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::runtime::conditions;
 use kube::runtime::wait::await_condition;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use tenon_aws_double::calls::Call;
 use tenon_aws_double::control::Selection;
 use tenon_bed::bed::{Bed, BedConfig, Finished, Parts};
 use tenon_bed::installation::Installation;
-use tenon_bed::machine::KopsController;
+use tenon_bed::kops::{
+    self, CLUSTER, NODES, STATE, STORE_REGION, Written, cluster, instance_group,
+};
+use tenon_bed::registry::Registry;
 use tenon_bed::user::{LIMIT, NodeClass, User, instance_of};
 use tenon_bed::wait::{eventually, must};
+use tenon_terminal::Terminal;
 
 use super::calls::{denied, restrict, unrestrict};
 use super::command::tenon;
 use super::install::{assert_unchanged, inventory};
+use crate::terminal::converse;
 
 mod follow;
 
-/// Its name in kOps; that of the bed is another one.
-const CLUSTER: &str = "shop.example.com";
-const STATE: &str = "s3://states";
-const BUCKET: &str = "states";
-/// Of the state store; clusters in other regions are usual.
-const STORE_REGION: &str = "us-east-1";
 /// The tag of instances that the operator has launched.
 const NODE_POOL: &str = "karpenter.sh/nodepool";
-const NODES: &str = "nodes.shop.example.com";
-const IMAGE: &str =
-    "099720109477/ubuntu/images/hvm-ssd-gp3/ubuntu-noble-24.04-amd64-server-20261112";
 
-/// What kOps wrote last of an InstanceGroup.
-struct Written {
-    script: String,
-    node_config: String,
-}
-
-/// What `kops update cluster` writes; `max_pods` changes the configuration, and so the script.
-fn written(group: &str, max_pods: u32) -> Written {
-    let node_config = format!(
-        "ClusterName: {CLUSTER}\nKubeletConfig:\n  evictionHard: \
-         memory.available<100Mi,nodefs.available<10%\n  maxPods: {max_pods}\n  nodeLabels:\n    \
-         node-role.kubernetes.io/node: \"\"\n  taints:\n  - \
-         karpenter.sh/unregistered=:NoExecute\n"
-    );
-    let hash = STANDARD.encode(Sha256::digest(&node_config));
-    let script = format!(
-        "#!/bin/bash\nset -o errexit\n\ncat > conf/kube_env.yaml << \
-         '__EOF_KUBE_ENV'\nCloudProvider: aws\nClusterName: {CLUSTER}\nConfigServer:\n  servers:\n  \
-         - https://kops-controller.internal.{CLUSTER}:3988/\nInstanceGroupName: \
-         {group}\nInstanceGroupRole: Node\nNodeupConfigHash: {hash}\n\n__EOF_KUBE_ENV\n\n\
-         download-release\n"
-    );
-    Written { script, node_config }
-}
-
-fn instance_group(name: &str, fields: &Value) -> String {
-    let mut spec = json!({
-        "manager": "Karpenter",
-        "role": "Node",
-        "image": IMAGE,
-        "machineType": "m6i.large",
-        "subnets": ["eu-central-1a", "eu-central-1b"],
-    });
-    for (key, value) in fields.as_object().into_iter().flatten() {
-        spec[key] = value.clone();
-    }
-    // JSON is YAML.
-    json!({
-        "apiVersion": "kops.k8s.io/v1alpha2",
-        "kind": "InstanceGroup",
-        "metadata": { "name": name, "labels": { "kops.k8s.io/cluster": CLUSTER } },
-        "spec": spec,
-    })
-    .to_string()
-}
-
-fn cluster(has_addon: bool) -> String {
-    let subnet = |zone: &str| json!({ "name": zone, "zone": zone, "type": "Private" });
-    json!({
-        "apiVersion": "kops.k8s.io/v1alpha2",
-        "kind": "Cluster",
-        "metadata": { "name": CLUSTER },
-        "spec": {
-            "cloudProvider": "aws",
-            "configBase": format!("{STATE}/{CLUSTER}"),
-            "karpenter": { "enabled": has_addon },
-            "subnets": [subnet("eu-central-1a"), subnet("eu-central-1b")],
-        },
-    })
-    .to_string()
-}
-
+/// kOps, and who runs `tenon kops` beside it.
 struct Kops {
     bed: Arc<Bed>,
 }
 
 impl Kops {
+    fn world(&self) -> kops::Kops<'_> {
+        kops::Kops::new(&self.bed)
+    }
+
     async fn put(&self, file: &str, text: &str) {
-        let moto = must(self.bed.aws()).gateway().state().moto().in_region(STORE_REGION);
-        must(moto.put_object(BUCKET, &format!("{CLUSTER}/{file}"), text).await);
+        must(self.world().put(file, text).await);
     }
 
     async fn remove(&self, file: &str) {
-        let moto = must(self.bed.aws()).gateway().state().moto().in_region(STORE_REGION);
-        must(moto.delete_object(BUCKET, &format!("{CLUSTER}/{file}")).await);
+        must(self.world().remove(file).await);
     }
 
-    /// `kops update cluster --yes`, as far as nodes depend on it.
     async fn update(&self, groups: &[&str], max_pods: u32) {
-        let mut node_configs = BTreeMap::new();
-        for group in groups {
-            let Written { script, node_config } = written(group, max_pods);
-            let folder = format!("igconfig/node/{group}");
-            self.put(&format!("{folder}/nodeupconfig.yaml"), &node_config).await;
-            self.put(&format!("{folder}/nodeupscript.sh"), &script).await;
-            node_configs.insert((*group).to_owned(), node_config);
-        }
-        let controller = KopsController {
-            cluster: CLUSTER.to_owned(),
-            node_role: NODES.to_owned(),
-            node_configs,
-        };
-        let machines = must(self.bed.aws()).machines();
-        machines.configure(|config| config.kops = Some(controller));
+        must(self.world().update(groups, max_pods).await);
     }
 
-    /// What kOps makes in AWS: the role of nodes in a profile, and tags.
     async fn create_nodes(&self) {
-        let aws = must(self.bed.aws());
-        let caller = aws.caller();
-        let trust = json!({
-            "Version": "2012-10-17",
-            "Statement": [{
-                "Effect": "Allow",
-                "Principal": { "Service": "ec2.amazonaws.com" },
-                "Action": "sts:AssumeRole",
-            }],
-        });
-        let trust = trust.to_string();
-        let role = [("RoleName", NODES), ("AssumeRolePolicyDocument", &trust)];
-        must(caller.query("iam", "CreateRole", &role).await);
-        let profile = [("InstanceProfileName", NODES)];
-        must(caller.query("iam", "CreateInstanceProfile", &profile).await);
-        let with_role = [profile[0], ("RoleName", NODES)];
-        must(caller.query("iam", "AddRoleToInstanceProfile", &with_role).await);
-        let group = &aws.seed().node_security_group_id;
-        let subnets = &aws.seed().subnet_ids[..2];
-        self.tag(group, "KubernetesCluster", CLUSTER).await;
-        self.tag(group, "Name", NODES).await;
-        for subnet in subnets {
-            self.tag(subnet, "KubernetesCluster", CLUSTER).await;
-            for name in ["web", "batch"] {
-                self.tag(subnet, &format!("kops.k8s.io/instance-group/{name}"), "true").await;
-            }
-        }
+        must(self.world().create_nodes().await);
+    }
+
+    async fn controller(&self, cluster: &str) {
+        must(self.world().controller(cluster).await);
+    }
+
+    async fn control_plane(&self, cluster_spec: &Value) {
+        must(self.world().control_plane(cluster_spec).await);
+    }
+
+    async fn give_role(&self, cluster_spec: &Value) {
+        must(self.world().give_role(cluster_spec).await);
     }
 
     /// The operator that `tenon install` installed for EKS may pass the role of kOps' nodes, too.
@@ -192,26 +96,6 @@ impl Kops {
             ("PolicyDocument", &policy),
         ];
         must(caller.query("iam", "PutRolePolicy", &put).await);
-    }
-
-    async fn tag(&self, id: &str, key: &str, value: &str) {
-        let caller = must(self.bed.aws()).caller();
-        let tag = [("ResourceId.1", id), ("Tag.1.Key", key), ("Tag.1.Value", value)];
-        must(caller.query("ec2", "CreateTags", &tag).await);
-    }
-
-    /// kops-controller's configuration, as far as it says which cluster it is.
-    async fn controller(&self, cluster: &str) {
-        let maps: Api<ConfigMap> = Api::namespaced(self.bed.client(), "kube-system");
-        let config = json!({ "clusterName": cluster, "cloud": "aws" }).to_string();
-        let map = json!({
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": { "name": "kops-controller" },
-            "data": { "config.yaml": config },
-        });
-        let as_kops = PatchParams::apply("kops").force();
-        must(maps.patch("kops-controller", &as_kops, &Patch::Apply(map)).await);
     }
 
     /// Runs `tenon kops`.
@@ -290,7 +174,7 @@ async fn instance_groups_of_kops_become_node_pools_that_follow_kops_update() {
     kops.refused(&["generate"], "nodeupscript.sh is missing: run `kops update cluster --yes`")
         .await;
     kops.update(&["web"], 58).await;
-    kops.put("igconfig/node/web/nodeupconfig.yaml", &written("web", 59).node_config).await;
+    kops.put("igconfig/node/web/nodeupconfig.yaml", &Written::new("web", 59).node_config).await;
     kops.refused(&["generate"], "`kops update cluster --yes` is running or was interrupted").await;
     kops.update(&["web"], 58).await;
     let broken = json!({ "minSize": 0, "tenancy": "host", "taints": ["a"] });
@@ -595,65 +479,14 @@ async fn kops_own_karpenter_gets_a_queue_that_kops_keeps() {
     kops.refused(&augment, "reads the queue shop-example-com-karpenter already").await;
 }
 
-/// As a kOps cluster has it: nodes of the control plane, an OIDC provider that takes tokens for
-/// `amazonaws.com`, and the operator's role as kOps makes it from the Cluster.
-async fn control_plane(bed: &Bed, cluster_spec: &Value) {
-    let nodes: Api<Node> = Api::all(bed.client());
-    for node in must(nodes.list(&ListParams::default()).await) {
-        let key = "node-role.kubernetes.io/control-plane";
-        let patch = json!({
-            "metadata": { "labels": { key: "" } },
-            "spec": { "taints": [{ "key": key, "effect": "NoSchedule" }] },
-        });
-        let parameters = PatchParams::default();
-        must(nodes.patch(&node.name_any(), &parameters, &Patch::Strategic(patch)).await);
-    }
-    let aws = must(bed.aws());
-    let caller = aws.caller();
-    let issuer = aws.gateway().state().cluster().expect("a cluster").issuer;
-    let provider = [("Url", issuer.as_str()), ("ClientIDList.member.1", "amazonaws.com")];
-    must(caller.query("iam", "CreateOpenIDConnectProvider", &provider).await);
-    let host = issuer.trim_start_matches("https://");
-    let account = &cluster_spec["spec"]["iam"]["serviceAccountExternalPermissions"][0];
-    let (name, namespace) = (&account["name"], &account["namespace"]);
-    let (name, namespace) = (name.as_str().expect("a name"), namespace.as_str().expect("one"));
-    let trust = json!({
-        "Version": "2012-10-17",
-        "Statement": [{
-            "Effect": "Allow",
-            "Principal": {
-                "Federated": format!("arn:aws:iam::123456789012:oidc-provider/{host}"),
-            },
-            "Action": "sts:AssumeRoleWithWebIdentity",
-            "Condition": { "StringEquals": {
-                format!("{host}:sub"): format!("system:serviceaccount:{namespace}:{name}"),
-            } },
-        }],
-    });
-    let trust = trust.to_string();
-    let role = format!("{name}.{namespace}.sa.{CLUSTER}");
-    let create = [("RoleName", role.as_str()), ("AssumeRolePolicyDocument", &trust)];
-    must(caller.query("iam", "CreateRole", &create).await);
-    give_role(bed, cluster_spec).await;
-}
-
-/// The permissions of the operator's role, as kOps writes them.
-async fn give_role(bed: &Bed, cluster_spec: &Value) {
-    let account = &cluster_spec["spec"]["iam"]["serviceAccountExternalPermissions"][0];
-    let statements = account["aws"]["inlinePolicy"].as_str().expect("statements");
-    let statements: Value = must(serde_json::from_str(statements));
-    let policy = json!({ "Version": "2012-10-17", "Statement": statements }).to_string();
-    let role = format!("karpenter.kube-system.sa.{CLUSTER}");
-    let put = [("RoleName", role.as_str()), ("PolicyName", &role), ("PolicyDocument", &policy)];
-    must(must(bed.aws()).caller().query("iam", "PutRolePolicy", &put).await);
-}
-
 /// `tenon kops install` on the bed, where kOps' name of the API server does not exist.
 async fn install(kops: &Kops, args: &[&str], steps: Option<usize>) -> Finished {
     let endpoint = format!("settings.clusterEndpoint={}", kops.bed.control_plane().url());
-    let fixed = ["kops", "install", "--image", "tenon-operator", "--set", &endpoint];
+    let image = ["--image", "tenon-operator"];
+    let image = if args.contains(&"--image") { &[][..] } else { &image };
+    let fixed = ["kops", "install", "--set", &endpoint];
     let state = ["--state", STATE, "--region", kops.bed.region()];
-    tenon(&kops.bed, &[&fixed[..], args, &state].concat(), steps).await
+    tenon(&kops.bed, &[&fixed[..], image, args, &state].concat(), steps).await
 }
 
 async fn uninstall(kops: &Kops, args: &[&str], steps: Option<usize>) -> Finished {
@@ -665,6 +498,66 @@ async fn uninstall(kops: &Kops, args: &[&str], steps: Option<usize>) -> Finished
 fn refusal(finished: &Finished) -> String {
     assert_eq!(finished.code, 6, "{}{}", finished.stdout, finished.stderr);
     finished.stderr.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A launch template of the operator's whose EC2NodeClass is gone.
+async fn launch_template(bed: &Bed) {
+    let owned = format!("kubernetes.io/cluster/{CLUSTER}");
+    let template = [
+        ("LaunchTemplateName", "left"),
+        ("LaunchTemplateData.InstanceType", "m6i.large"),
+        ("TagSpecification.1.ResourceType", "launch-template"),
+        ("TagSpecification.1.Tag.1.Key", &owned),
+        ("TagSpecification.1.Tag.1.Value", "owned"),
+        ("TagSpecification.1.Tag.2.Key", "eks:eks-cluster-name"),
+        ("TagSpecification.1.Tag.2.Value", CLUSTER),
+    ];
+    must(must(bed.aws()).caller().query("ec2", "CreateLaunchTemplate", &template).await);
+}
+
+/// A flag that names a kubeconfig of who may read what Tenon consists of but its roles, and objects
+/// of other API groups.
+async fn reader(bed: &Bed, others: &[&str]) -> String {
+    let groups = [
+        "",
+        "apiextensions.k8s.io",
+        "apps",
+        "coordination.k8s.io",
+        "karpenter.k8s.aws",
+        "karpenter.sh",
+        "monitoring.coreos.com",
+        "policy",
+    ];
+    let groups = [&groups, others].concat();
+    let rules = json!([{ "apiGroups": groups, "resources": ["*"], "verbs": ["get", "list"] }]);
+    let version = "rbac.authorization.k8s.io/v1";
+    let role = json!({
+        "apiVersion": version, "kind": "ClusterRole",
+        "metadata": { "name": "reader" }, "rules": rules,
+    });
+    let binding = json!({
+        "apiVersion": version, "kind": "ClusterRoleBinding", "metadata": { "name": "reader" },
+        "subjects": [{ "kind": "User", "name": "reader" }],
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader" },
+    });
+    let as_test = PatchParams::apply("test").force();
+    let roles: Api<ClusterRole> = Api::all(bed.client());
+    must(roles.patch("reader", &as_test, &Patch::Apply(role)).await);
+    let bindings: Api<ClusterRoleBinding> = Api::all(bed.client());
+    must(bindings.patch("reader", &as_test, &Patch::Apply(binding)).await);
+    let text = must(std::fs::read_to_string(bed.control_plane().kubeconfig()));
+    let mut kubeconfig: Value = must(serde_saphyr::from_str(&text));
+    kubeconfig["users"][0]["user"]["as"] = "reader".into();
+    let file = bed.dir().join("reader.yaml");
+    must(std::fs::write(&file, kubeconfig.to_string()));
+    format!("--kubeconfig={}", file.display())
+}
+
+async fn remove_reader(bed: &Bed) {
+    let roles: Api<ClusterRole> = Api::all(bed.client());
+    must(roles.delete("reader", &DeleteParams::default()).await);
+    let bindings: Api<ClusterRoleBinding> = Api::all(bed.client());
+    must(bindings.delete("reader", &DeleteParams::default()).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -690,12 +583,16 @@ async fn one_command_installs_into_a_kops_cluster_and_one_removes_all_of_it() {
     let spec = kops.tenon(&["export", "cluster", "-o", "json"]).await;
     assert_eq!(spec.code, 0, "{}", spec.stderr);
     let spec: Value = must(serde_json::from_str(&spec.stdout));
-    control_plane(&bed, &spec).await;
+    kops.control_plane(&spec).await;
     let part = spec.to_string().replace("ec2:CreateFleet", "ec2:DescribeFleets");
-    give_role(&bed, &must(serde_json::from_str(&part))).await;
+    kops.give_role(&must(serde_json::from_str(&part))).await;
     let lacks = refusal(&install(&kops, &["--yes"], None).await);
     assert!(lacks.contains("lacks permissions (ec2:CreateFleet on"), "{lacks}");
-    give_role(&bed, &spec).await;
+    kops.give_role(&spec).await;
+
+    must(user.scale("shop", 0, &json!({ "tier": "web" })).await);
+    let before = inventory(&bed).await;
+    launch_template(&bed).await;
 
     // What would be done, by who may do no more than that.
     kops.restrict("caller").await;
@@ -710,8 +607,15 @@ async fn one_command_installs_into_a_kops_cluster_and_one_removes_all_of_it() {
     let dry = install(&kops, &["--dry-run"], None).await;
     assert_eq!(dry.code, 0, "{}{}", dry.stdout, dry.stderr);
     assert!(dry.stdout.contains(" + NodePool "), "{}", dry.stdout);
-    must(user.scale("shop", 0, &json!({ "tier": "web" })).await);
-    let before = inventory(&bed).await;
+
+    // The registry has no such image.
+    let registry = must(Registry::start(&bed, None).await);
+    let image = format!("{}/tenon/none", registry.host());
+    let missing = install(&kops, &["--yes", "--image", &image], None).await;
+    assert_eq!(missing.code, 3, "{}{}", missing.stdout, missing.stderr);
+    let said = missing.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains(&format!("IM-01 the registry has no image {image}:")), "{said}");
+    registry.stop().await;
 
     // Killed on the way; the next run goes on.
     for steps in [1, 4, 9] {
@@ -730,12 +634,27 @@ async fn one_command_installs_into_a_kops_cluster_and_one_removes_all_of_it() {
     assert_eq!(status.code, 0, "{}{}", status.stdout, status.stderr);
 
     // Another value is one update.
-    let other = ["--set", "logLevel=debug", "-o", "json"];
-    let dry = install(&kops, &[&other[..], &["--dry-run"]].concat(), None).await;
-    let dry: Value = must(serde_json::from_str(&dry.stdout));
-    let changed = dry["actions"].as_array().expect("a list");
-    let changed = changed.iter().map(|step| step["type"].as_str().expect("a type"));
-    assert_eq!(changed.collect::<Vec<_>>(), ["Deployment"], "{dry}");
+    for (other, path) in [
+        (["--set", "logLevel=debug"], "env[name=LOG_LEVEL].value"),
+        (["--replicas", "2"], "spec.replicas"),
+    ] {
+        let dry = install(&kops, &[&other[..], &["--dry-run", "-o", "json"]].concat(), None).await;
+        let dry: Value = must(serde_json::from_str(&dry.stdout));
+        let changed = dry["actions"].as_array().expect("a list");
+        let kinds = changed.iter().map(|step| step["type"].as_str().expect("a type"));
+        assert_eq!(kinds.collect::<Vec<_>>(), ["Deployment"], "{dry}");
+        assert!(changed[0]["changes"].to_string().contains(path), "{dry}");
+    }
+
+    // Who may not list roles does not know whether one is left.
+    let half = reader(&bed, &[]).await;
+    let half = uninstall(&kops, &[&half, "--dry-run"], None).await;
+    assert_ne!(half.code, 0, "{}", half.stdout);
+    assert!(half.stderr.contains("rbac.authorization.k8s.io is forbidden"), "{}", half.stderr);
+    let whole = reader(&bed, &["rbac.authorization.k8s.io"]).await;
+    let whole = uninstall(&kops, &[&whole, "--dry-run"], None).await;
+    assert_eq!(whole.code, 0, "{}{}", whole.stdout, whole.stderr);
+    assert!(whole.stdout.contains("launch template"), "{}", whole.stdout);
 
     // No other node has room for its pods.
     let no_room = refusal(&uninstall(&kops, &["--yes"], None).await);
@@ -743,8 +662,18 @@ async fn one_command_installs_into_a_kops_cluster_and_one_removes_all_of_it() {
     must(user.scale("shop", 0, &json!({ "tier": "web" })).await);
     let killed = uninstall(&kops, &["--yes", "--force-capacity"], Some(3)).await;
     assert_ne!(killed.code, 0, "{}", killed.stdout);
-    let removed = uninstall(&kops, &["--yes"], None).await;
-    assert_eq!(removed.code, 0, "{}{}", removed.stdout, removed.stderr);
+    remove_reader(&bed).await;
+    // Only by the cluster's name.
+    let by_name = |name: &str| {
+        let turns = [("Type the cluster's name (shop.example.com) to continue", name)];
+        converse(Terminal::default(), &bed, &format!("kops uninstall --cluster {CLUSTER}"), &turns)
+    };
+    let screen = by_name("shop\r");
+    assert!(screen.contains("the name does not match"), "{screen}");
+    assert!(screen.contains("exit code 6"), "{screen}");
+    let screen = by_name(&format!("{CLUSTER}\r"));
+    assert!(screen.contains("Tenon is removed, and nothing of it is left."), "{screen}");
+    assert!(screen.contains("exit code 0"), "{screen}");
     assert_unchanged(&before, &inventory(&bed).await);
     let instances = must(bed.aws()).gateway().state().instances().all();
     let mut of_pools = instances.values().filter(|one| one.tags.contains_key(NODE_POOL));
@@ -784,7 +713,7 @@ async fn the_operator_runs_in_a_kops_cluster_without_eks() {
     // What kOps and Helm are given.
     let spec = kops.tenon(&["export", "cluster", "-o", "json"]).await;
     assert_eq!(spec.code, 0, "{}", spec.stderr);
-    control_plane(&bed, &must(serde_json::from_str(&spec.stdout))).await;
+    kops.control_plane(&must(serde_json::from_str(&spec.stdout))).await;
     kops.restrict("caller").await;
     let queue = kops.tenon(&["queue", "--yes"]).await;
     assert_eq!(queue.code, 0, "{}{}", queue.stdout, queue.stderr);

@@ -6,11 +6,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use k8s_openapi::api::core::v1::Event;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
+use tenon_bed::kops::{CLUSTER, Written, instance_group};
 use tenon_bed::user::{LIMIT, User};
 use tenon_bed::wait::{Polled, eventually, must};
 
 use super::super::command::tenon;
-use super::{CLUSTER, Kops, QUEUE, instance_group, nodes, written};
+use super::{Kops, QUEUE, nodes};
 use crate::verdicts::{outcome, passes};
 
 /// The operator follows the state store, and nobody runs `tenon kops sync`.
@@ -28,7 +29,7 @@ pub(super) async fn follows(kops: &Kops, user: &User) {
 
     // Half an update is none.
     let before = nodes(user, "web").await;
-    kops.put("igconfig/node/web/nodeupconfig.yaml", &written("web", 110).node_config).await;
+    kops.put("igconfig/node/web/nodeupconfig.yaml", &Written::new("web", 110).node_config).await;
     let why = "`kops update cluster --yes` is running or was interrupted";
     let refused = async || said("InstanceGroupNotFollowed", why).await;
     must(eventually("an event says why nothing is followed", LIMIT, refused).await);

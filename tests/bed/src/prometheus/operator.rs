@@ -6,16 +6,20 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
-use tenon_bed::bed::Bed;
-use tenon_bed::wait::{eventually, must};
 
-use super::LIMIT;
+use crate::bed::Bed;
+use crate::failure::Failure;
+use crate::user::LIMIT;
+use crate::wait::eventually;
 
 const GROUP: &str = "monitoring.coreos.com";
 
 /// Serves ServiceMonitors and PrometheusRules, without their schemas.
-pub(super) async fn definitions(bed: &Bed) {
-    let crds: Api<CustomResourceDefinition> = Api::all(bed.client());
+///
+/// # Errors
+/// When the API server refuses a definition, or does not serve it in time.
+pub async fn definitions(client: &Client) -> Result<(), Failure> {
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     for (kind, plural) in
         [("ServiceMonitor", "servicemonitors"), ("PrometheusRule", "prometheusrules")]
     {
@@ -41,50 +45,53 @@ pub(super) async fn definitions(bed: &Bed) {
                 }],
             },
         });
-        must(crds.patch(&name, &PatchParams::apply("user").force(), &Patch::Apply(&crd)).await);
-        must(
-            eventually(&format!("{name} is established"), LIMIT, async || {
-                let status = crds.get(&name).await?.status.unwrap_or_default();
-                let conditions = status.conditions.unwrap_or_default();
-                Ok(conditions.iter().any(|it| it.type_ == "Established" && it.status == "True"))
-            })
-            .await,
-        );
+        crds.patch(&name, &PatchParams::apply("user").force(), &Patch::Apply(&crd)).await?;
+        eventually(&format!("{name} is established"), LIMIT, async || {
+            let status = crds.get(&name).await?.status.unwrap_or_default();
+            let conditions = status.conditions.unwrap_or_default();
+            Ok(conditions.iter().any(|it| it.type_ == "Established" && it.status == "True"))
+        })
+        .await?;
     }
+    Ok(())
 }
 
 /// The only object of a kind.
-async fn only(client: Client, kind: &str) -> DynamicObject {
+async fn only(client: Client, kind: &str) -> Result<DynamicObject, Failure> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, "v1", kind));
     let api: Api<DynamicObject> = Api::all_with(client, &resource);
-    let mut all = must(api.list(&ListParams::default()).await).items;
-    assert_eq!(all.len(), 1, "{kind}");
-    all.remove(0)
+    let all = api.list(&ListParams::default()).await?.items;
+    one(all).map_err(|n| format!("{n} objects of kind {kind}").into())
+}
+
+/// The only element, or how many there are.
+fn one<T>(all: Vec<T>) -> Result<T, usize> {
+    <[T; 1]>::try_from(all).map(|[one]| one).map_err(|all| all.len())
 }
 
 /// The scrape configuration that comes of the ServiceMonitor. Pods are discovered, because the bed
 /// has no EndpointSlices (its pods are on loopback, which they must not contain), and get the
 /// labels that they would have from there.
-pub(super) async fn scrape(bed: &Bed) -> Value {
-    let monitor = only(bed.client(), "ServiceMonitor").await;
+pub(super) async fn scrape(bed: &Bed) -> Result<Value, Failure> {
+    let monitor = only(bed.client(), "ServiceMonitor").await?;
     let spec = &monitor.data["spec"];
     let namespaces = &spec["namespaceSelector"]["matchNames"];
-    let selector = spec["selector"]["matchLabels"].as_object().expect("labels of the Service");
+    let selector = spec["selector"]["matchLabels"].as_object().ok_or("no labels of the Service")?;
     let service = {
-        let namespace = namespaces[0].as_str().expect("a namespace");
+        let namespace = namespaces[0].as_str().ok_or("no namespace")?;
         let services: Api<Service> = Api::namespaced(bed.client(), namespace);
         let pairs: Vec<String> =
             selector.iter().map(|(key, value)| format!("{key}={}", text(value))).collect();
-        let mut found =
-            must(services.list(&ListParams::default().labels(&pairs.join(","))).await).items;
-        assert_eq!(found.len(), 1, "one Service has the labels {pairs:?}");
-        found.remove(0)
+        let found = services.list(&ListParams::default().labels(&pairs.join(","))).await?.items;
+        one(found).map_err(|n| format!("{n} Services have the labels {pairs:?}"))?
     };
     let endpoint = &spec["endpoints"][0];
     let port = text(&endpoint["port"]);
     let service_spec = service.spec.clone().unwrap_or_default();
     let ports = service_spec.ports.unwrap_or_default();
-    assert!(ports.iter().any(|it| it.name.as_deref() == Some(port)), "{port}: {ports:?}");
+    if !ports.iter().any(|it| it.name.as_deref() == Some(port)) {
+        return Err(format!("the Service has no port {port}: {ports:?}").into());
+    }
     let keep = |label: &str, value: &str| json!({ "source_labels": [label], "regex": value, "action": "keep" });
     let set =
         |source: &str, target: &str| json!({ "source_labels": [source], "target_label": target });
@@ -102,20 +109,23 @@ pub(super) async fn scrape(bed: &Bed) -> Value {
         json!({ "target_label": "job", "replacement": service.name_any() }),
         json!({ "target_label": "endpoint", "replacement": port }),
     ]);
-    json!({
+    Ok(json!({
         "job_name": format!("serviceMonitor/{}", monitor.name_any()),
         "metrics_path": endpoint["path"],
         "kubernetes_sd_configs": [{ "role": "pod", "namespaces": { "names": namespaces } }],
         "relabel_configs": rules,
-    })
+    }))
 }
 
-/// The groups of the PrometheusRule.
-pub(super) async fn rules(bed: &Bed) -> Value {
-    let mut rule = only(bed.client(), "PrometheusRule").await;
-    json!({ "groups": rule.data["spec"]["groups"].take() })
+/// The content of the PrometheusRule, as a rule file.
+///
+/// # Errors
+/// When there is none, or there are several.
+pub async fn rules(bed: &Bed) -> Result<Value, Failure> {
+    let mut rule = only(bed.client(), "PrometheusRule").await?;
+    Ok(json!({ "groups": rule.data["spec"]["groups"].take() }))
 }
 
 fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_else(|| panic!("a text: {value}"))
+    value.as_str().unwrap_or_default()
 }
