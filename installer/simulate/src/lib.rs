@@ -75,6 +75,7 @@ use self::outcome::Plans;
 pub use self::parts::PodName;
 use self::prepare::Prepared;
 pub use self::prices::Discount;
+use self::prices::{license_of_node, license_of_type};
 use self::read::Files;
 pub use self::what_if::{WhatIf, what_if, what_if_of};
 pub use self::words::{age, counted};
@@ -308,15 +309,16 @@ impl Simulation {
         spot.filter_map(|node| Some(node.labels.get(labels::INSTANCE_TYPE)?.as_str())).collect()
     }
 
-    /// Sets what spot nodes cost, and what others of their types would. Nodes of other types and
-    /// zones have no known price afterwards, since what was assumed for them is that of on-demand
-    /// instances. A type that has prices is for sale only in the zones that it has one in, as for
-    /// the operator.
+    /// Sets what spot nodes cost, and what others of their types would. The prices are those of
+    /// Linux; Windows nodes cost its license as well. Nodes of other types and zones have no known
+    /// price afterwards, since what was assumed for them is that of on-demand instances. A type
+    /// that has prices is for sale only in the zones that it has one in, as for the operator.
     pub fn price_spot(&mut self, prices: &SpotPrices) {
         for node in self.snapshot.nodes.iter_mut().filter(|node| is_spot(node)) {
             let label = |key: &str| node.labels.get(key).cloned().unwrap_or_default();
             let price = prices.get(&(label(labels::INSTANCE_TYPE), label(labels::ZONE)));
-            node.price = price.map(|price| MicroUsd::from_usd(*price));
+            let license = license_of_node(&node.labels, node.capacity.cpu);
+            node.price = price.map(|price| MicroUsd(MicroUsd::from_usd(*price).0 + license.0));
         }
         let mut by_type: BTreeMap<&str, BTreeMap<&str, f64>> = BTreeMap::new();
         for ((kind, zone), price) in prices {
@@ -325,10 +327,14 @@ impl Simulation {
         for catalog in &mut self.snapshot.catalogs {
             for kind in &mut Arc::make_mut(catalog).instance_types {
                 let Some(by_zone) = by_type.get(kind.name.as_str()) else { continue };
-                let offerings = kind.offerings.iter_mut();
-                for offering in offerings.filter(|it| it.capacity_type == CapacityType::Spot) {
-                    if let Some(price) = by_zone.get(offering.zone.as_str()) {
-                        offering.price = MicroUsd::from_usd(*price);
+                let of_zone = |zone: &str| Some((by_zone.get(zone)?, license_of_type(kind, zone)));
+                let prices = kind.offerings.iter().map(|it| of_zone(&it.zone)).collect::<Vec<_>>();
+                let offerings = kind.offerings.iter_mut().zip(prices);
+                for (offering, price) in
+                    offerings.filter(|(it, _)| it.capacity_type == CapacityType::Spot)
+                {
+                    if let Some((price, license)) = price {
+                        offering.price = MicroUsd(MicroUsd::from_usd(*price).0 + license.0);
                     } else {
                         offering.unpriced = Some(offering.available);
                         offering.available = false;

@@ -7,7 +7,8 @@ use serde::Serialize;
 use tenon_crds::labels;
 use tenon_planner::Snapshot;
 use tenon_planner::resources::MicroUsd;
-use tenon_planner::snapshot::{CapacityType, Node};
+use tenon_planner::snapshot::{CapacityType, InstanceType, Node};
+use tenon_state::ec2::prices::windows_license;
 
 /// How managed node groups of EKS label their nodes: `SPOT`, `ON_DEMAND` or `CAPACITY_BLOCK`.
 const OF_NODE_GROUPS: &str = "eks.amazonaws.com/capacityType";
@@ -27,8 +28,19 @@ pub struct Discount {
 /// The prices of the catalogs.
 #[derive(Debug)]
 pub(super) struct Prices<'a> {
-    on_demand: BTreeMap<(&'a str, &'a str), MicroUsd>,
-    spot: BTreeMap<(&'a str, &'a str), MicroUsd>,
+    on_demand: ByPlace<'a>,
+    spot: ByPlace<'a>,
+}
+
+/// By instance type and zone.
+type ByPlace<'a> = BTreeMap<(&'a str, &'a str), Machine>;
+
+#[derive(Debug)]
+struct Machine {
+    /// With Linux.
+    price: MicroUsd,
+    /// In thousandths.
+    cpu: i64,
 }
 
 impl<'a> Prices<'a> {
@@ -36,14 +48,17 @@ impl<'a> Prices<'a> {
         let mut prices = Self { on_demand: BTreeMap::new(), spot: BTreeMap::new() };
         let types = snapshot.catalogs.iter().flat_map(|catalog| &catalog.instance_types);
         for kind in types {
+            let cpu = kind.capacity.cpu;
             for offering in &kind.offerings {
                 let known = match offering.capacity_type {
                     CapacityType::OnDemand => &mut prices.on_demand,
                     CapacityType::Spot => &mut prices.spot,
                     CapacityType::Reserved => continue,
                 };
-                if let Some(price) = offering.known_price() {
-                    known.insert((&kind.name, &offering.zone), price);
+                if let Some(MicroUsd(price)) = offering.known_price() {
+                    let license = license_of_type(kind, &offering.zone);
+                    let price = MicroUsd(price - license.0);
+                    known.insert((&kind.name, &offering.zone), Machine { price, cpu });
                 }
             }
         }
@@ -64,17 +79,16 @@ impl<'a> Prices<'a> {
 
     /// What the catalogs say that a node with these labels costs per hour.
     pub(super) fn listed(&self, labels: &BTreeMap<String, String>) -> Option<f64> {
-        let price = match capacity_type(labels)? {
-            "spot" => self.spot.get(&key(labels)),
-            "on-demand" => self.on_demand.get(&key(labels)),
+        match capacity_type(labels)? {
+            "spot" => price(&self.spot, labels),
+            "on-demand" => price(&self.on_demand, labels),
             _ => None,
-        };
-        price.map(|price| price.as_usd())
+        }
     }
 
     /// What the catalogs say that a node with these labels costs per hour on demand.
     pub(super) fn on_demand(&self, labels: &BTreeMap<String, String>) -> Option<f64> {
-        self.on_demand.get(&key(labels)).map(|price| price.as_usd())
+        price(&self.on_demand, labels)
     }
 
     /// What the spot nodes cost, and would cost on demand.
@@ -139,6 +153,31 @@ fn is_block(labels: &BTreeMap<String, String>) -> bool {
         || is(OF_NODE_GROUPS, "CAPACITY_BLOCK")
 }
 
+fn price(machines: &ByPlace<'_>, labels: &BTreeMap<String, String>) -> Option<f64> {
+    let machine = machines.get(&key(labels))?;
+    Some(MicroUsd(machine.price.0 + license_of_node(labels, machine.cpu).0).as_usd())
+}
+
+/// What the operating system of a node with these labels costs per hour on so many thousandths of a
+/// CPU. It is part of the node's price.
+pub(super) fn license_of_node(labels: &BTreeMap<String, String>, cpu: i64) -> MicroUsd {
+    let (instance_type, zone) = key(labels);
+    match labels.get(labels::OS).map(String::as_str) {
+        Some("windows") => windows_license(instance_type, cpu / 1000, zone),
+        _ => MicroUsd(0),
+    }
+}
+
+/// The same of the nodes that a catalog's type makes.
+pub(super) fn license_of_type(kind: &InstanceType, zone: &str) -> MicroUsd {
+    let mut requirements = kind.requirements.iter();
+    if requirements.any(|it| it.key == labels::OS && it.values == ["windows"]) {
+        windows_license(&kind.name, kind.capacity.cpu / 1000, zone)
+    } else {
+        MicroUsd(0)
+    }
+}
+
 /// Instance type and zone.
 fn key(labels: &BTreeMap<String, String>) -> (&str, &str) {
     let label = |key: &str| labels.get(key).map(String::as_str).unwrap_or_default();
@@ -147,7 +186,55 @@ fn key(labels: &BTreeMap<String, String>) -> (&str, &str) {
 
 #[cfg(test)]
 mod tests {
+    use tenon_planner::resources::Resources;
+    use tenon_planner::snapshot::{Catalog, NodeClassRef, Offering, Operator, Requirement};
+
     use super::*;
+
+    /// Whichever system the nodes of a catalog run, others may run another one.
+    #[test]
+    fn the_license_of_windows_is_a_part_of_the_price_of_windows_nodes_only() {
+        const ZONE: &str = "eu-west-1a";
+        let offering = |price: i64| Offering {
+            zone: ZONE.to_owned(),
+            capacity_type: CapacityType::OnDemand,
+            requirements: Vec::new(),
+            price: MicroUsd(price),
+            available: true,
+            reservation_capacity: None,
+            unpriced: None,
+        };
+        let mut kind = InstanceType {
+            name: "m5.large".to_owned(),
+            capacity: Resources { cpu: 2000, ..Resources::default() },
+            offerings: vec![offering(100_000)],
+            ..InstanceType::default()
+        };
+        let snapshot = |kind: &InstanceType| {
+            let node_class = NodeClassRef::default();
+            let catalog = Catalog { node_class, instance_types: vec![kind.clone()] };
+            Snapshot { catalogs: vec![catalog.into()], ..Snapshot::default() }
+        };
+        let linux = snapshot(&kind);
+        kind.requirements = vec![Requirement {
+            key: labels::OS.to_owned(),
+            operator: Operator::In,
+            values: vec!["windows".to_owned()],
+            min_values: None,
+        }];
+        kind.offerings = vec![offering(192_000)];
+        let windows = snapshot(&kind);
+        for catalogs in [linux, windows] {
+            let prices = Prices::new(&catalogs);
+            for (os, expected) in [("linux", 100_000), ("windows", 192_000)] {
+                let pairs =
+                    [(labels::OS, os), (labels::INSTANCE_TYPE, "m5.large"), (labels::ZONE, ZONE)];
+                let node = pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+                let price = prices.listed(&node).map(MicroUsd::from_usd);
+                assert_eq!(price, Some(MicroUsd(expected)), "{os}");
+            }
+        }
+    }
 
     #[test]
     fn nodes_of_node_groups_have_a_capacity_type() {

@@ -17,9 +17,13 @@ fn fleet() -> Fleet {
 }
 
 fn simulation(catalogs: Vec<PathBuf>) -> Simulation {
+    simulation_of("fleet/cluster.yaml", catalogs)
+}
+
+fn simulation_of(cluster: &str, catalogs: Vec<PathBuf>) -> Simulation {
     let gates: FeatureGates = "".parse().expect("no gates");
     let options = Options {
-        files: vec![fixture("fleet/cluster.yaml")],
+        files: vec![fixture(cluster)],
         catalog: CatalogOptions {
             files: catalogs,
             vm_memory_overhead_percent: VM_MEMORY_OVERHEAD,
@@ -114,4 +118,18 @@ fn spot_nodes_cost_what_ec2_says_and_not_what_on_demand_ones_do() {
     let notes = simulation.notes().concat();
     assert!(notes.contains("spot at EC2's current prices"), "{notes}");
     assert!(!notes.contains("as expensive as on-demand"), "{notes}");
+}
+
+#[test]
+fn windows_nodes_cost_their_license_as_well() {
+    let mut simulation = simulation_of("fleet/windows.yaml", Vec::new());
+    let price = |simulation: &mut Simulation| {
+        let fleet = serde_json::to_value(simulation.fleet()).expect("data");
+        fleet["total"]["pricePerHour"].as_f64().expect("a price")
+    };
+    // m7i.large, as published for us-east-1: Linux costs 0.1008, Windows 0.1928.
+    assert!((price(&mut simulation) - 0.1928).abs() < 1e-9, "{}", price(&mut simulation));
+    let spot = (("m7i.large".to_owned(), "eu-west-1a".to_owned()), 0.02);
+    simulation.price_spot(&BTreeMap::from([spot]));
+    assert!((price(&mut simulation) - 0.112).abs() < 1e-9, "{}", price(&mut simulation));
 }

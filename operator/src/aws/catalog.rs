@@ -12,6 +12,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use tenon_crds::EC2NodeClass;
 use tenon_crds::ec2nodeclass::{Ami, CapacityReservation, EC2NodeClassSpec, Subnet};
+use tenon_planner::resources::MicroUsd;
 use tenon_planner::snapshot::{CapacityType, Catalog, InstanceType, NodeClassRef, Offering};
 use tenon_state::ec2::labels::partition_values;
 use tenon_state::ec2::network::NetworkTable;
@@ -338,6 +339,7 @@ impl<'a> ClassScope<'a> {
                     CapacityType::Spot => prices.spot(&info.name, zone),
                     _ => prices.on_demand(&info.name),
                 };
+                let price = price.map(|price| self.with_license(price, info));
                 let subnets = self.subnets_by_zone.get(zone.as_str());
                 let contains = |group: Option<&str>| {
                     subnets.is_some_and(|subnets| {
@@ -366,6 +368,13 @@ impl<'a> ClassScope<'a> {
         offerings
     }
 
+    /// The price lists are those of Linux.
+    fn with_license(&self, price: MicroUsd, info: &TypeInfo) -> MicroUsd {
+        let region = &self.catalogs.settings.region;
+        let machine = (info.name.as_str(), info.vcpus);
+        MicroUsd(price.0 + ec2_types::license(&self.basis.spec, machine, region).0)
+    }
+
     /// The way to buy the type from a reservation.
     fn reserved(
         &self,
@@ -383,7 +392,7 @@ impl<'a> ClassScope<'a> {
             });
         let left = self.catalogs.reservations.left(&reservation.id);
         let zone_id = self.zone_ids.get(zone).copied().flatten();
-        let price = prices.on_demand(&info.name);
+        let price = prices.on_demand(&info.name).map(|price| self.with_license(price, info));
         let mut offering = reserved::offering(reservation, left, price, usable, zone_id);
         if self.n_partitions() > 0 {
             let partitions = partition_values(self.n_partitions()).collect();

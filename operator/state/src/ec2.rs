@@ -7,6 +7,7 @@ use tenon_crds::ec2nodeclass::{
     AmiFamily, EC2NodeClassSpec, InterfaceType, NetworkInterface, Switch,
 };
 use tenon_crds::labels::aws as keys;
+use tenon_planner::resources::MicroUsd;
 use tenon_planner::snapshot::{InstanceType, Operator, Requirement};
 
 use self::capacity::{Capacity, CapacityScope};
@@ -85,6 +86,19 @@ pub fn instance_type(info: &TypeInfo, scope: &TypeScope<'_>) -> InstanceType {
         capacity,
         overhead,
         ..InstanceType::default()
+    }
+}
+
+/// What a NodeClass' operating system costs per hour on a type, on top of the type's price for
+/// Linux.
+pub fn license(
+    class: &EC2NodeClassSpec,
+    (instance_type, vcpus): (&str, i64),
+    region: &str,
+) -> MicroUsd {
+    match class.resolved_ami_family().windows_build() {
+        Some(_) => prices::windows_license(instance_type, vcpus, region),
+        None => MicroUsd(0),
     }
 }
 

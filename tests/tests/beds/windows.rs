@@ -12,6 +12,9 @@ use tenon_bed::wait::must;
 
 const ADDRESSES: &str = "vpc.amazonaws.com/PrivateIPv4Address";
 
+/// What an m6i.large costs per hour with Windows, as published; with Linux it is 0.096.
+const PRICE: f64 = 0.188;
+
 /// An EC2NodeClass like the default one with an image of Windows Server, and a NodePool of it.
 async fn windows(tenon: &Installation, name: &str, alias: &str) {
     let user = tenon.user();
@@ -28,9 +31,30 @@ async fn windows(tenon: &Installation, name: &str, alias: &str) {
     let requirements = json!([
         one_of("kubernetes.io/os", &["windows"]),
         one_of("node.kubernetes.io/instance-type", &["m6i.large", "m6g.large"]),
+        one_of("karpenter.sh/capacity-type", &["on-demand"]),
     ]);
     let of_class = json!({ "template": { "spec": { "nodeClassRef": { "name": name } } } });
     must(user.pool(name, &requirements, &of_class).await);
+}
+
+/// What `tenon` answers.
+async fn answer(bed: &Bed, args: &[&str]) -> Value {
+    let finished = must(bed.run_tenon(&[args, &["-o", "json"]].concat()).await);
+    assert_eq!(finished.code, 0, "{}", finished.stderr);
+    serde_json::from_str(&finished.stdout).expect("an answer in JSON")
+}
+
+/// The operator and the commands know what the node of a NodePool costs.
+async fn is_priced(bed: &Bed, pool: &str) {
+    let is_price = |price: &Value| price.as_f64().is_some_and(|it| (it - PRICE).abs() < 1e-6);
+    let decided = answer(bed, &["decisions", "--nodepool", pool]).await;
+    let mut launches = decided["decisions"].as_array().expect("a list").iter();
+    let launch = launches.find(|it| it["kind"] == "launch").expect("a launch");
+    assert!(is_price(&launch["price"]["after"]), "{launch:#}");
+    let cost = answer(bed, &["cost", "--by", "nodepool"]).await;
+    let mut rows = cost["rows"].as_array().expect("a list").iter();
+    let row = rows.find(|row| row["name"] == pool).expect("the NodePool");
+    assert!(is_price(&row["pricePerHour"]), "{row:#}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -72,6 +96,7 @@ async fn pods_for_windows_run_on_nodes_that_join_as_windows_does() {
         let alive = must(tenon.instances());
         let disks = &alive[&instance_of(&claims[0])].volumes;
         assert_eq!(disks.iter().map(|disk| disk.size_gib).collect::<Vec<_>>(), [50]);
+        is_priced(&bed, name).await;
     }
     drop(tenon);
     let bed = Arc::into_inner(bed).expect("nobody else has the bed");

@@ -164,7 +164,7 @@ struct Usage<'a> {
 
 impl<'a> Usage<'a> {
     /// None of spot instances and capacity blocks, which no commitment covers, nor of Windows
-    /// nodes, whose prices are not known.
+    /// nodes: commitments have other prices for them than the ones that are read.
     fn new(position: usize, node: &'a Node, price: f64, prices: &Prices<'_>) -> Option<Self> {
         let label = |key: &str| node.labels.get(key).map(String::as_str);
         let is_billed = matches!(capacity_type(&node.labels)?, "on-demand" | "reserved");

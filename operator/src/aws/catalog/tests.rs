@@ -288,6 +288,20 @@ fn what_has_no_price_is_offered_for_whoever_sets_one_and_can_not_be_had_until_th
 }
 
 #[test]
+fn windows_costs_its_license_on_top_of_the_price_of_linux() {
+    let catalogs = mk_catalogs(&["m5.large"]);
+    let mut class = mk_class();
+    class.spec.ami_family = Some(AmiFamily::Windows2022);
+    let catalog = catalogs.catalog(&class, None).unwrap();
+    let offerings = find(&catalog, "m5.large").offerings.iter();
+    let prices: Vec<_> = offerings.map(|it| (it.capacity_type.as_str(), it.price.0)).collect();
+    assert_eq!(
+        prices,
+        [("spot", 92_080), ("on-demand", 92_200), ("spot", 92_100), ("on-demand", 92_200)]
+    );
+}
+
+#[test]
 fn says_what_is_missing() {
     let catalogs = mk_catalogs(&["m5.large"]);
     let mut class = mk_class();
@@ -310,10 +324,12 @@ fn a_file_with_the_same_types_gives_the_same_catalog() {
     let names: Vec<&str> = facts::names().filter(is_sold).collect();
     let catalogs = mk_catalogs(&names);
     let mut class = mk_class();
+    // Its prices are those of Linux.
+    let computed = catalogs.catalog(&class, None).unwrap();
+    let listed: Vec<InstanceType> = computed.instance_types.iter().map(as_in_a_file).collect();
     for family in [AmiFamily::Al2023, AmiFamily::Bottlerocket, AmiFamily::Windows2022] {
         class.spec.ami_family = Some(family);
         let computed = catalogs.catalog(&class, None).unwrap();
-        let listed: Vec<InstanceType> = computed.instance_types.iter().map(as_in_a_file).collect();
         let scope = ClassScope {
             class: &class.spec,
             subnets: &class.status.as_ref().unwrap().subnets,

@@ -5,15 +5,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tenon_crds::ec2nodeclass::{CapacityReservation, EC2NodeClassSpec, Subnet};
-use tenon_crds::labels::aws;
-use tenon_planner::resources::Resources;
+use tenon_crds::labels::{self, aws};
+use tenon_planner::resources::{MicroUsd, Resources};
 use tenon_planner::snapshot::{CapacityType, InstanceType, Offering};
 
 use super::network::NetworkTable;
 use super::type_info::TypeInfo;
 use super::{
-    TypeScope, define_ec2_labels, facts, instance_type, is_compatible, offering_requirements,
-    prices, reserved,
+    TypeScope, define_ec2_labels, facts, instance_type, is_compatible, license,
+    offering_requirements, prices, reserved,
 };
 
 /// `--vm-memory-overhead-percent` when nobody sets it.
@@ -53,7 +53,7 @@ pub struct OfferedTypes {
 }
 
 /// The types of a file as an EC2NodeClass gets them. CPUs and memory are the file's, as are zones
-/// and prices.
+/// and prices. Types that the file does not say are for Windows only have prices of Linux.
 pub fn instance_types(offered: &[InstanceType], scope: &ClassScope<'_>) -> OfferedTypes {
     let network = NetworkTable::bundled();
     let mut found = OfferedTypes::default();
@@ -106,28 +106,54 @@ fn described_as(
     for (name, &amount) in &kind.capacity.extended {
         built.capacity.extended.entry(name.clone()).or_insert(amount);
     }
-    let compatible = is_compatible(&info, scope.class);
+    let place =
+        Place { compatible: is_compatible(&info, scope.class), license: surcharge(kind, scope) };
     built.offerings = kind
         .offerings
         .iter()
         .filter(|offering| info.supports(offering.capacity_type.as_str()))
-        .map(|offering| offer(offering, scope, compatible))
+        .map(|offering| offer(offering, scope, place))
         .collect();
     let reservations = reservations(kind, scope);
     reserved::extend(&mut built.requirements, &reservations);
-    built.offerings.extend(reservations.iter().map(|it| reserve(it, kind, scope, compatible)));
+    built.offerings.extend(reservations.iter().map(|it| reserve(it, kind, scope, place)));
     built.offerings.sort_by(|a, b| (&a.zone, a.capacity_type).cmp(&(&b.zone, b.capacity_type)));
     built
 }
 
 fn undescribed(kind: &InstanceType, scope: &ClassScope<'_>) -> InstanceType {
     let mut built = kind.clone();
-    built.offerings = kind.offerings.iter().map(|offering| offer(offering, scope, true)).collect();
+    let place = Place { compatible: true, license: surcharge(kind, scope) };
+    built.offerings = kind.offerings.iter().map(|offering| offer(offering, scope, place)).collect();
     define_ec2_labels(std::slice::from_mut(&mut built));
     built
 }
 
-fn offer(offering: &Offering, scope: &ClassScope<'_>, compatible: bool) -> Offering {
+/// What the nodes of a NodeClass make of a type's offerings.
+#[derive(Clone, Copy)]
+struct Place {
+    /// Whether they can run on the type.
+    compatible: bool,
+    /// What their operating system costs there.
+    license: MicroUsd,
+}
+
+/// What the NodeClass' operating system costs on top of the file's prices. Those of a type that
+/// runs nothing but Windows are prices of Windows.
+fn surcharge(kind: &InstanceType, scope: &ClassScope<'_>) -> MicroUsd {
+    let mut requirements = kind.requirements.iter();
+    if requirements.any(|it| it.key == labels::OS && it.values == ["windows"]) {
+        return MicroUsd(0);
+    }
+    let machine = (kind.name.as_str(), kind.capacity.cpu / 1000);
+    license(scope.class, machine, scope.region.unwrap_or_default())
+}
+
+fn with_license(price: MicroUsd, license: MicroUsd) -> MicroUsd {
+    MicroUsd(price.0 + license.0)
+}
+
+fn offer(offering: &Offering, scope: &ClassScope<'_>, place: Place) -> Offering {
     let zone_id = zone_id(&offering.zone, scope);
     let mut requirements = offering.requirements.clone();
     for requirement in offering_requirements(zone_id.as_ref().and_then(Option::as_deref)) {
@@ -136,9 +162,11 @@ fn offer(offering: &Offering, scope: &ClassScope<'_>, compatible: bool) -> Offer
         }
     }
     requirements.sort();
+    let price = offering.known_price().map(|price| with_license(price, place.license));
     Offering {
         requirements,
-        available: offering.available && compatible && zone_id.is_some(),
+        price: price.unwrap_or(offering.price),
+        available: offering.available && place.compatible && zone_id.is_some(),
         ..offering.clone()
     }
 }
@@ -159,18 +187,18 @@ fn reserve(
     reservation: &CapacityReservation,
     kind: &InstanceType,
     scope: &ClassScope<'_>,
-    compatible: bool,
+    place: Place,
 ) -> Offering {
     let zone = reservation.availability_zone.as_str();
     let on_demand = kind.offerings.iter().filter(|it| it.capacity_type == CapacityType::OnDemand);
-    let price = on_demand.map(|offering| offering.price).min();
+    let price = on_demand.map(|offering| with_license(offering.price, place.license)).min();
     let offered = kind.offerings.iter().any(|offering| offering.zone == zone);
     let zone_id = zone_id(zone, scope);
     reserved::offering(
         reservation,
         scope.room.get(&reservation.id).copied().unwrap_or(0),
         price,
-        compatible && offered && zone_id.is_some(),
+        place.compatible && offered && zone_id.is_some(),
         zone_id.flatten().as_deref(),
     )
 }

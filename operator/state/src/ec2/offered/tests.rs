@@ -1,6 +1,9 @@
-use tenon_crds::ec2nodeclass::{InstanceMatchCriteria, ReservationState, ReservationType};
+use tenon_crds::ec2nodeclass::{
+    AmiFamily, InstanceMatchCriteria, ReservationState, ReservationType,
+};
 use tenon_crds::labels::{self, aws};
 use tenon_planner::resources::MicroUsd;
+use tenon_planner::snapshot::{Operator, Requirement};
 
 use super::*;
 
@@ -41,19 +44,22 @@ fn plan_with(
     room: &BTreeMap<String, u32>,
 ) -> OfferedTypes {
     let class = EC2NodeClassSpec::default();
-    let described = BTreeMap::new();
-    let scope = ClassScope {
-        class: &class,
-        subnets,
+    let scope = ClassScope { subnets, reservations, room, ..scope(&class) };
+    instance_types(types, &scope)
+}
+
+fn scope(class: &EC2NodeClassSpec) -> ClassScope<'_> {
+    ClassScope {
+        class,
+        subnets: &[],
         region: Some("us-west-2"),
-        described: &described,
+        described: const { &BTreeMap::new() },
         vm_memory_overhead: VM_MEMORY_OVERHEAD,
         reserved_enis: 0,
-        seen_memory: &BTreeMap::new(),
-        reservations,
-        room,
-    };
-    instance_types(types, &scope)
+        seen_memory: const { &BTreeMap::new() },
+        reservations: &[],
+        room: const { &BTreeMap::new() },
+    }
 }
 
 fn label(kind: &InstanceType, key: &str) -> String {
@@ -159,6 +165,38 @@ fn a_reservation_that_the_file_offers_is_not_offered_twice() {
     let offerings = found.instance_types[0].offerings.iter();
     let left: Vec<_> = offerings.filter_map(|it| it.reservation_capacity).collect();
     assert_eq!(left, [7]);
+}
+
+#[test]
+fn a_windows_node_class_adds_the_license_to_prices_of_linux_and_to_no_others() {
+    let of_windows =
+        EC2NodeClassSpec { ami_family: Some(AmiFamily::Windows2022), ..Default::default() };
+    let only = |os: &[&str], kind: InstanceType| {
+        let requirement = Requirement {
+            key: labels::OS.to_owned(),
+            operator: Operator::In,
+            values: os.iter().copied().map(str::to_owned).collect(),
+            min_values: None,
+        };
+        InstanceType { requirements: vec![requirement], ..kind }
+    };
+    for (kind, expected) in [
+        (of_file("m5.large"), 96_000 + 92_000),
+        (of_file("t3.large"), 96_000 + 27_600),
+        // Nothing is known about it but what the file says.
+        (of_file("z99.large"), 96_000 + 92_000),
+        (only(&["linux", "windows"], of_file("m5.large")), 96_000 + 92_000),
+        (only(&["windows"], of_file("m5.large")), 96_000),
+    ] {
+        let price = |class: &EC2NodeClassSpec, region: &str| -> Vec<i64> {
+            let scope = ClassScope { region: Some(region), ..scope(class) };
+            let found = instance_types(std::slice::from_ref(&kind), &scope);
+            found.instance_types[0].offerings.iter().map(|offering| offering.price.0).collect()
+        };
+        assert_eq!(price(&of_windows, "us-west-2"), [expected; 2], "{kind:?}");
+        assert_eq!(price(&of_windows, "cn-north-1"), [96_000; 2], "{kind:?}");
+        assert_eq!(price(&EC2NodeClassSpec::default(), "us-west-2"), [96_000; 2], "{kind:?}");
+    }
 }
 
 #[test]
