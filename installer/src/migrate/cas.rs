@@ -136,6 +136,7 @@ pub(crate) async fn read(
     let mut found = Found { autoscalers, ..Found::default() };
     let scaled = |group: &GroupState| found.autoscalers.iter().any(|one| one.scales(group));
     if !found.autoscalers.iter().any(Autoscaler::selects_any) {
+        found.cordoned = cordoned(aws, &nodes, &[]).await?;
         return Ok(found);
     }
     let scaling = auto_scaling::groups(aws).await?.into_iter().filter(scaled).collect::<Vec<_>>();
@@ -176,19 +177,15 @@ async fn cordoned(
     nodes: &[Node],
     groups: &[Group],
 ) -> Result<BTreeMap<String, String>, AwsError> {
-    let marked = nodes.iter().filter_map(|node| Some((node, node.annotations().get(CORDONED_BY)?)));
-    let marked = marked.map(async |(node, by)| {
-        let id = instance_of(node).unwrap_or_default();
-        let is_there = groups.iter().any(|group| group.scaling.instances.contains(id))
-            || ec2::instance_states(aws, id).await?.iter().any(|state| !is_last(state));
-        Ok(is_there.then(|| (node.name_any(), by.clone())))
+    let marked = nodes.iter().filter_map(|node| {
+        Some((instance_of(node)?, node.name_any(), node.annotations().get(CORDONED_BY)?))
     });
-    Ok(try_join_all(marked).await?.into_iter().flatten().collect())
-}
-
-/// Nothing comes after it but the end.
-fn is_last(state: &str) -> bool {
-    matches!(state, "shutting-down" | "terminated")
+    let marked = marked.collect::<Vec<_>>();
+    let ids = marked.iter().map(|(id, ..)| *id).collect();
+    let mut there = ec2::alive(aws, &ids).await?;
+    there.retain(|id| groups.iter().all(|group| !group.scaling.leaving.contains(id)));
+    let marked = marked.into_iter().filter(|(id, ..)| there.contains(*id));
+    Ok(marked.map(|(_, name, by)| (name, by.clone())).collect())
 }
 
 async fn group(

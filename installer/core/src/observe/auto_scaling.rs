@@ -37,6 +37,8 @@ pub struct GroupState {
     pub tags: Tags,
     /// Ids of its instances that are not on their way out.
     pub instances: BTreeSet<String>,
+    /// Ids of those that are. EC2 may say for hours that they run, while a lifecycle hook waits.
+    pub leaving: BTreeSet<String>,
     /// What its instances are launched from; none with a launch configuration.
     pub template: Option<TemplateRef>,
     /// The types that replace the one of the template.
@@ -98,11 +100,12 @@ fn view(group: AutoScalingGroup) -> GroupState {
     let tags = group.tags.unwrap_or_default().into_iter();
     state.tags =
         tags.map(|tag| (tag.key.unwrap_or_default(), tag.value.unwrap_or_default())).collect();
-    let instances = group.instances.unwrap_or_default().into_iter().filter(|instance| {
+    for instance in group.instances.unwrap_or_default() {
         let stage = instance.lifecycle_state.as_ref().map_or("", |stage| stage.as_str());
-        !stage.starts_with("Terminat") && !stage.starts_with("Detach")
-    });
-    state.instances = instances.filter_map(|instance| instance.instance_id).collect();
+        let leaves = stage.starts_with("Terminat") || stage.starts_with("Detach");
+        let ids = if leaves { &mut state.leaving } else { &mut state.instances };
+        ids.extend(instance.instance_id);
+    }
     let suspended = group.suspended_processes.unwrap_or_default();
     state.is_rebalance_suspended =
         suspended.iter().any(|one| one.process_name.as_deref() == Some(REBALANCE));
@@ -213,6 +216,7 @@ mod tests {
             subnet_ids: vec!["subnet-a".to_owned(), "subnet-b".to_owned()],
             tags: Tags::from([(NODE_GROUP.to_owned(), "apps".to_owned())]),
             instances: BTreeSet::from(["i-1".to_owned()]),
+            leaving: BTreeSet::from(["i-2".to_owned()]),
             template: Some(TemplateRef { id: "lt-1".to_owned(), version: "3".to_owned() }),
             instance_types: vec!["m5.large".to_owned()],
             by_attributes: false,

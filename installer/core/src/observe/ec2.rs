@@ -68,6 +68,26 @@ pub async fn node_instances(
         .collect())
 }
 
+/// Which of these instances exist and have not begun to terminate.
+pub async fn alive(aws: &Aws, ids: &BTreeSet<&str>) -> Result<BTreeSet<String>, AwsError> {
+    // As many as a filter takes.
+    const AT_ONCE: usize = 200;
+    let mut alive = BTreeSet::new();
+    let ids = ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>();
+    for ids in ids.chunks(AT_ONCE) {
+        let states = ["pending", "running", "stopping", "stopped"].map(str::to_owned).to_vec();
+        let of = |name: &str, values: Vec<String>| {
+            Filter::builder().name(name).set_values(Some(values)).build()
+        };
+        let call = aws.ec2.describe_instances().filters(of("instance-id", ids.to_vec()));
+        let pages = call.filters(of("instance-state-name", states)).into_paginator().items().send();
+        let found = all(pages).await.calling("ec2:DescribeInstances", "*")?;
+        let instances = found.into_iter().flat_map(|one| one.instances.unwrap_or_default());
+        alive.extend(instances.filter_map(|instance| instance.instance_id));
+    }
+    Ok(alive)
+}
+
 /// In which states EC2 lists an instance: in none, if it does not know it.
 pub async fn instance_states(aws: &Aws, id: &str) -> Result<Vec<String>, AwsError> {
     let call = aws.ec2.describe_instances().instance_ids(id).send().await;
