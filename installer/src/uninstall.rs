@@ -47,13 +47,13 @@ pub(crate) use discovery::{Nodes, own_leases};
 pub(crate) use guard::guard;
 pub(crate) use inventory::Inventory;
 pub(crate) use mode::{Mode, Side};
-pub(crate) use nodes::{POLL, operator_lives, waiting_for};
+pub(crate) use nodes::{OperatorWatch, POLL, operator_lives, waiting_for};
 pub(crate) use objects::delete_all;
 pub(crate) use pools::{Motion, frozen_in_words, set_motion, set_motion_of};
 pub(crate) use proof::{Proof, Query};
 pub(crate) use removal::Removal;
 pub(crate) use repair::repair;
-pub(crate) use stranded::{prove_terminated, remove_instances};
+pub(crate) use stranded::{ClaimRemoval, prove_terminated, release_classes, remove_instances};
 
 use crate::errors::ExpectedError;
 use crate::printer::Printer;
@@ -61,7 +61,7 @@ use steps::Task;
 
 /// How long pods may take to leave their nodes when we drain them ourselves and nobody said how
 /// long.
-const EVICT_FOR: Duration = Duration::from_mins(5);
+pub(crate) const EVICT_FOR: Duration = Duration::from_mins(5);
 
 /// How to uninstall.
 #[derive(Debug, Clone)]

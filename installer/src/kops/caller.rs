@@ -2,6 +2,7 @@
 
 use tenon_iam_policies::interruption::InterruptionRule;
 use tenon_iam_policies::{Document, Statement};
+use tenon_installer_core::observe::ec2::NODE_POOL_TAG;
 use tenon_kops::{queue_name, role_name, rule_name};
 
 use super::operator::{Place, role};
@@ -81,7 +82,15 @@ pub(crate) fn caller_policy(place: &Place, profiles: &[String], purpose: Purpose
             statements.push(
                 Statement::allow("AllowRemovingLaunchTemplates", ["ec2:DeleteLaunchTemplate"])
                     .on([templates])
-                    .when("StringEquals", of_cluster, ["owned"]),
+                    .when("StringEquals", of_cluster.clone(), ["owned"]),
+            );
+            // The operator does, while it runs.
+            let instances = format!("arn:{partition}:ec2:{region}:{account}:instance/*");
+            statements.push(
+                Statement::allow("AllowTerminatingNodes", ["ec2:TerminateInstances"])
+                    .on([instances])
+                    .when("StringEquals", of_cluster, ["owned"])
+                    .when("StringLike", format!("aws:ResourceTag/{NODE_POOL_TAG}"), ["*"]),
             );
             if !place.node_roles.is_empty() {
                 let read_roles = Statement::allow("AllowReadingNodeRoles", ["iam:GetRole"]);

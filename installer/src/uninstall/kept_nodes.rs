@@ -73,8 +73,8 @@ async fn release_claims(
     let (going, staying): (Vec<_>, Vec<_>) =
         claims.into_iter().partition(|claim| claim.metadata.deletion_timestamp.is_some());
     let abandoned = Abandoned::new(false);
-    let removal = stranded::Removal { context, evict_for, timeout, abandoned: &abandoned };
-    removal.claims(desired, &going).await?;
+    let removal = stranded::ClaimRemoval { context, evict_for, timeout, abandoned: &abandoned };
+    removal.claims(&desired.scope, &going).await?;
     for claim in &staying {
         let node = claim.data.pointer("/status/nodeName").and_then(Value::as_str);
         if let Some(node) = node.filter(|node| !node.is_empty()) {

@@ -124,6 +124,46 @@ pub(crate) async fn operator_lives(cluster: &Cluster, deployment: Option<&Object
     }
 }
 
+/// Whether there is still an operator to wait for, asked again and again: one that does not run now
+/// may be starting.
+pub(crate) struct OperatorWatch<'a> {
+    cluster: &'a Cluster,
+    deployment: Option<&'a Object>,
+    /// When it was last seen, or could be starting.
+    seen: Option<Instant>,
+    is_first: bool,
+}
+
+impl<'a> OperatorWatch<'a> {
+    /// Not asked yet.
+    pub(crate) fn new(cluster: &'a Cluster, deployment: Option<&'a Object>) -> Self {
+        Self { cluster, deployment, seen: None, is_first: true }
+    }
+
+    /// Whether nobody drains nodes any more: there was no operator from the beginning, or none of
+    /// its pods has been available for a minute.
+    pub(crate) async fn is_gone(&mut self) -> bool {
+        let is_first = std::mem::replace(&mut self.is_first, false);
+        let lives = operator_lives(self.cluster, self.deployment).await;
+        if lives || (is_first && self.is_there().await) {
+            self.seen = Some(Instant::now());
+        }
+        self.seen.is_none_or(|seen| seen.elapsed() >= GIVEN_UP_AFTER)
+    }
+
+    /// Whether its Deployment wants a pod. Not knowing counts as yes.
+    async fn is_there(&self) -> bool {
+        let Some(deployment) = self.deployment else { return false };
+        match self.cluster.get(&deployment.resource, &deployment.key()).await {
+            Ok(None) => false,
+            Ok(Some(live)) => ["/spec/replicas", "/status/replicas"]
+                .iter()
+                .any(|field| live.pointer(field).and_then(serde_json::Value::as_i64) > Some(0)),
+            Err(_) => true,
+        }
+    }
+}
+
 /// Gets rid of all NodeClaims.
 struct Drain<'a> {
     context: &'a Context,
@@ -143,13 +183,7 @@ impl Drain<'_> {
         let cluster = &self.context.cluster;
         let resource = resources::node_claims();
         let end = Instant::now() + self.timeout;
-        let mut alive_at = Instant::now();
-        let was_there = match self.deployment {
-            Some(deployment) => {
-                cluster.get(&deployment.resource, &deployment.key()).await?.is_some()
-            }
-            None => false,
-        };
+        let mut operator = OperatorWatch::new(cluster, self.deployment);
         let told = wait::LastReport::default();
         loop {
             let mut claims = cluster.list(&resource).await?;
@@ -166,9 +200,7 @@ impl Drain<'_> {
                 set_deadline(cluster, &claims, at_most).await?;
             }
             delete_all(cluster, resource.clone(), &doomed).await?;
-            if operator_lives(cluster, self.deployment).await {
-                alive_at = Instant::now();
-            } else if !was_there || alive_at.elapsed() >= GIVEN_UP_AFTER {
+            if operator.is_gone().await {
                 self.printer.warn(
                     "the operator is not running: tenon drains and terminates its nodes itself \
                      (--repair-first restores the operator)",
@@ -208,13 +240,13 @@ impl Drain<'_> {
         claims: &[kube::api::DynamicObject],
         evict_for: Duration,
     ) -> Result<(), Failure> {
-        let removal = stranded::Removal {
+        let removal = stranded::ClaimRemoval {
             context: self.context,
             evict_for,
             timeout: self.timeout,
             abandoned: self.abandoned,
         };
-        removal.claims(desired, claims).await
+        removal.claims(&desired.scope, claims).await
     }
 }
 

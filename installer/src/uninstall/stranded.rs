@@ -13,6 +13,7 @@ use kube::ResourceExt;
 use kube::api::{DynamicObject, ListParams, PropagationPolicy};
 use kube::core::ApiResource;
 use serde_json::{Value, json};
+use tenon_iam_policies::Scope;
 use tenon_installer_core::apply::drain::must_leave;
 use tenon_installer_core::apply::{Context, ec2, iam};
 use tenon_installer_core::aws::Aws;
@@ -34,24 +35,24 @@ pub(super) const CLASS_FINALIZER: &str = "karpenter.k8s.aws/termination";
 const AT_ONCE: usize = 10;
 
 /// How claims are removed that no operator removes.
-pub(super) struct Removal<'a> {
-    pub(super) context: &'a Context,
+pub(crate) struct ClaimRemoval<'a> {
+    pub(crate) context: &'a Context,
     /// How long pods may take to leave a node.
-    pub(super) evict_for: Duration,
+    pub(crate) evict_for: Duration,
     /// How long an instance may take to terminate.
-    pub(super) timeout: Duration,
+    pub(crate) timeout: Duration,
     /// Which instances were let go of without a proof.
-    pub(super) abandoned: &'a Abandoned,
+    pub(crate) abandoned: &'a Abandoned,
 }
 
-impl Removal<'_> {
+impl ClaimRemoval<'_> {
     /// Drains, terminates and lets go of claims.
-    pub(super) async fn claims(
+    pub(crate) async fn claims(
         &self,
-        desired: &Desired,
+        scope: &Scope,
         claims: &[DynamicObject],
     ) -> Result<(), Failure> {
-        let ours = observe::ec2::instances(&self.context.aws, &desired.scope).await?;
+        let ours = observe::ec2::instances(&self.context.aws, scope).await?;
         all_of(claims.iter().map(|claim| self.claim(claim, &ours))).await
     }
 
@@ -230,6 +231,14 @@ pub(super) async fn remove_classes(
     for id in observe::ec2::launch_templates(&context.aws, &desired.scope).await? {
         ec2::delete_launch_template(&context.aws, &id).await?;
     }
+    release_classes(context, classes).await
+}
+
+/// Takes the finalizers off classes of which nothing is left.
+pub(crate) async fn release_classes(
+    context: &Context,
+    classes: &[DynamicObject],
+) -> Result<(), Failure> {
     let resource = resources::node_classes();
     for class in classes {
         context
@@ -309,9 +318,9 @@ mod tests {
         let context = context(stuck(state), &server);
         let abandoned = Abandoned::new(is_allowed);
         let (evict_for, timeout) = (Duration::ZERO, Duration::ZERO);
-        let removal = Removal { context: &context, evict_for, timeout, abandoned: &abandoned };
+        let removal = ClaimRemoval { context: &context, evict_for, timeout, abandoned: &abandoned };
         let claims = context.cluster.list(&resources::node_claims()).await.expect("it answers");
-        let result = removal.claims(&desired(""), &claims).await;
+        let result = removal.claims(&desired("").scope, &claims).await;
         (result, server.paths(), abandoned.ids())
     }
 

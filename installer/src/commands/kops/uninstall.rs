@@ -1,5 +1,5 @@
 //! `tenon kops uninstall`: nodes first, while the operator can drain them, then the operator, its
-//! CRDs and its queue.
+//! CRDs and its queue. An operator that does not run is not waited for.
 //!
 //! Nothing is recorded: what is there tells the next run what is left.
 
@@ -13,6 +13,7 @@ use tenon_installer_core::apply::Context;
 use tenon_installer_core::apply::ec2::delete_launch_template;
 use tenon_installer_core::aws::Aws;
 use tenon_installer_core::cleanup::Cleanup;
+use tenon_installer_core::failure::Failure;
 use tenon_installer_core::kubernetes::client::Cluster;
 use tenon_installer_core::kubernetes::lease::Place;
 use tenon_installer_core::kubernetes::object::{Object, label};
@@ -38,7 +39,8 @@ use crate::kops::augment::{Events, Wanted, is_of_add_on};
 use crate::kops::operator;
 use crate::printer::{Printer, StatusLine};
 use crate::uninstall::{
-    Inventory, Nodes, POLL, delete_all, operator_lives, own_leases, save_anew, waiting_for,
+    Abandoned, ClaimRemoval, EVICT_FOR, Inventory, Nodes, OperatorWatch, POLL, delete_all,
+    operator_lives, own_leases, release_classes, remove_instances, save_anew, waiting_for,
 };
 
 /// The schema of the report.
@@ -96,7 +98,14 @@ pub(super) async fn run(
         printer.prose("Nothing to do: nothing of Tenon is there.");
         return Ok(0);
     }
-    let lines = goes.iter().cloned().chain(risk.lines()).collect::<Vec<_>>();
+    let mut lines = goes.iter().cloned().chain(risk.lines()).collect::<Vec<_>>();
+    if found.inventory.nodes.need_operator() && !installation.has_operator().await {
+        lines.push(
+            "the operator does not run: unless it does within a minute, tenon drains the nodes and \
+             terminates their instances itself"
+                .to_owned(),
+        );
+    }
     if args.consent.dry_run {
         printer.json(&report(&[], &[]));
         printer.text(&lines.join("\n"));
@@ -117,7 +126,7 @@ pub(super) async fn run(
     }
     installation.remove_nodes(global, &found.inventory, args, printer).await?;
     let found = installation.observe().await?;
-    let reasons = installation.against(&found).await;
+    let reasons = installation.against(&found);
     if !reasons.is_empty() {
         let what = "the nodes are gone, and all else stays".to_owned();
         return Err(ExpectedError::Unfit { what, reasons });
@@ -170,7 +179,7 @@ impl Installation {
     /// What is there, or why it must stay.
     async fn look(&self) -> Result<Found, ExpectedError> {
         let found = self.observe().await?;
-        let reasons = self.against(&found).await;
+        let reasons = self.against(&found);
         if reasons.is_empty() { Ok(found) } else { Err(unfit(reasons)) }
     }
 
@@ -221,7 +230,7 @@ impl Installation {
 
     /// Why nothing may be removed, each with what to do. Without an operator of this installation,
     /// the NodePools and the queue may be those of another one.
-    async fn against(&self, found: &Found) -> Vec<String> {
+    fn against(&self, found: &Found) -> Vec<String> {
         let mut reasons = found.events.against(&self.wanted);
         let is_other =
             |live: &&Value| label(live, INSTALL_ID) != Some(self.wanted.installation.id.as_str());
@@ -242,20 +251,22 @@ impl Installation {
                      queue with `tenon kops queue --remove`"
                 )
             });
-        } else if found.inventory.nodes.need_operator()
-            && !operator_lives(&self.kube, Some(&self.deployment)).await
-        {
+        } else if found.inventory.nodes.need_operator() && found.live.is_none() {
             reasons.push(
-                "no operator runs, which has to drain and terminate the nodes: run `tenon kops \
-                 install` first"
+                "there is no operator, so the nodes may be those of another installation: run \
+                 `tenon kops install` first"
                     .to_owned(),
             );
         }
         reasons
     }
 
+    async fn has_operator(&self) -> bool {
+        operator_lives(&self.kube, Some(&self.deployment)).await
+    }
+
     /// The operator drains and terminates nodes, and nothing that it needs for that is touched
-    /// before they are gone.
+    /// before they are gone. Where it does not run, its work is done here.
     async fn remove_nodes(
         &self,
         global: &GlobalArgs,
@@ -276,6 +287,16 @@ impl Installation {
         let names = |objects: &[DynamicObject]| {
             objects.iter().map(DynamicObject::name_any).collect::<Vec<_>>()
         };
+        let (context, scope) = (self.context(), &self.wanted.scope);
+        let abandoned = Abandoned::new(false);
+        let removal = ClaimRemoval {
+            context: &context,
+            evict_for: EVICT_FOR,
+            timeout: args.timeout,
+            abandoned: &abandoned,
+        };
+        let not_removed = |failure| not_removed(failure, args.timeout);
+        let mut operator = OperatorWatch::new(&self.kube, Some(&self.deployment));
         self.delete(resources::node_pools(), &names(pools)).await?;
         let wait = Wait { timeout: args.timeout, printer };
         wait.until("NodeClaims and their nodes", async || {
@@ -284,6 +305,9 @@ impl Installation {
             let is_left = |claim: &&DynamicObject| claim.metadata.deletion_timestamp.is_none();
             let left = claims.iter().filter(is_left).map(DynamicObject::name_any);
             self.delete(resources::node_claims(), &left.collect::<Vec<_>>()).await?;
+            if !claims.is_empty() && operator.is_gone().await {
+                removal.claims(scope, &claims).await.map_err(not_removed)?;
+            }
             Ok((!claims.is_empty()).then(|| waiting_for(&claims)))
         })
         .await?;
@@ -294,8 +318,13 @@ impl Installation {
         .await?;
         let mut empty = 0;
         wait.until("EC2 instances", async || {
-            let left = ec2::instances(&self.aws, &self.wanted.scope).await;
+            let left = ec2::instances(&self.aws, scope).await;
             let left = left.map_err(observe_failed)?;
+            if !left.is_empty() && operator.is_gone().await {
+                remove_instances(&context, &left, EVICT_FOR, args.timeout, &abandoned)
+                    .await
+                    .map_err(not_removed)?;
+            }
             // EC2's lists lag behind: once empty is no proof.
             empty = if left.is_empty() { empty + 1 } else { 0 };
             let what = format!("still present: {}", some(&left, 3));
@@ -304,12 +333,21 @@ impl Installation {
         .await?;
         self.delete(resources::node_classes(), &names(classes)).await?;
         wait.until("EC2NodeClasses", async || {
-            let left = names(&self.list(resources::node_classes()).await?);
+            let left = self.list(resources::node_classes()).await?;
+            if !left.is_empty() && operator.is_gone().await {
+                self.delete_launch_templates().await?;
+                release_classes(&context, &left).await.map_err(not_removed)?;
+            }
+            let left = names(&left);
             Ok((!left.is_empty()).then(|| format!("still present: {}", some(&left, 3))))
         })
         .await?;
         self.delete(resources::node_overlays(), &names(overlays)).await?;
         // The operator deletes its own with their EC2NodeClass, unless it was killed in between.
+        self.delete_launch_templates().await
+    }
+
+    async fn delete_launch_templates(&self) -> Result<(), ExpectedError> {
         let left = ec2::launch_templates(&self.aws, &self.wanted.scope).await;
         for id in left.map_err(observe_failed)? {
             delete_launch_template(&self.aws, &id).await.map_err(ExpectedError::Observe)?;
@@ -324,6 +362,16 @@ impl Installation {
     async fn delete(&self, resource: ApiResource, names: &[String]) -> Result<(), ExpectedError> {
         let deleted = delete_all(&self.kube, resource, names).await;
         deleted.map_err(ExpectedError::Observe)
+    }
+}
+
+/// Something of a node did not go, after this time at most.
+fn not_removed(failure: Failure, timeout: Duration) -> ExpectedError {
+    match failure {
+        Failure::Wait { what, last } => {
+            ExpectedError::Timeout { what, seconds: timeout.as_secs(), last }
+        }
+        failure => ExpectedError::Observe(failure),
     }
 }
 

@@ -560,6 +560,18 @@ async fn remove_reader(bed: &Bed) {
     must(bindings.delete("reader", &DeleteParams::default()).await);
 }
 
+async fn stop_operator(bed: &Bed) {
+    let deployments: Api<Deployment> = Api::namespaced(bed.client(), "kube-system");
+    let none = json!({ "spec": { "replicas": 0 } });
+    let by_user = PatchParams::default();
+    must(deployments.patch("karpenter", &by_user, &Patch::Merge(none)).await);
+    let stopped = async || {
+        let live = deployments.get("karpenter").await?;
+        Ok(live.status.and_then(|status| status.replicas).unwrap_or_default() == 0)
+    };
+    must(eventually("the operator has stopped", LIMIT, stopped).await);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn one_command_installs_into_a_kops_cluster_and_one_removes_all_of_it() {
     let bed = Arc::new(must(Bed::start(BedConfig::default()).await));
@@ -659,9 +671,14 @@ async fn one_command_installs_into_a_kops_cluster_and_one_removes_all_of_it() {
     // No other node has room for its pods.
     let no_room = refusal(&uninstall(&kops, &["--yes"], None).await);
     assert!(no_room.contains("have no room for 2 pods"), "{no_room}");
+    // Without the operator, which would remove the empty nodes.
+    stop_operator(&bed).await;
     must(user.scale("shop", 0, &json!({ "tier": "web" })).await);
+    assert!(!must(user.claims("web").await).is_empty(), "no nodes");
     let killed = uninstall(&kops, &["--yes", "--force-capacity"], Some(3)).await;
     assert_ne!(killed.code, 0, "{}", killed.stdout);
+    assert!(killed.stderr.contains("the operator does not run"), "{}", killed.stderr);
+    assert_eq!(must(user.claims("web").await).len(), 0, "nodes go first");
     remove_reader(&bed).await;
     // Only by the cluster's name.
     let by_name = |name: &str| {
