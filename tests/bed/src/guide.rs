@@ -11,3 +11,16 @@ pub fn file(page: &'static str, name: &str) -> &'static str {
     let found = texts.find(|text| text.starts_with(&begin));
     found.unwrap_or_else(|| panic!("the page has no {name}"))
 }
+
+/// A command of a page, by its beginning.
+///
+/// # Panics
+/// When the page has none that begins so.
+pub fn command(page: &'static str, begin: &str) -> &'static str {
+    let lines = page.split("```sh\n").skip(1).flat_map(|block| {
+        let block = block.split("```").next().unwrap_or_default();
+        block.lines()
+    });
+    let mut commands = lines.filter(|line| line.starts_with(begin));
+    commands.next().unwrap_or_else(|| panic!("the page has no command {begin}"))
+}

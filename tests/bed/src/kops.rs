@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -42,11 +42,19 @@ pub struct Written {
 impl Written {
     /// Of this InstanceGroup; `max_pods` changes the configuration, and so the script.
     pub fn new(group: &str, max_pods: u32) -> Self {
+        Self::with_taints(group, max_pods, "  taints:\n  - karpenter.sh/unregistered=:NoExecute\n")
+    }
+
+    /// Of an InstanceGroup that Karpenter does not manage.
+    fn of_auto_scaling_group(group: &str) -> Self {
+        Self::with_taints(group, 58, "")
+    }
+
+    fn with_taints(group: &str, max_pods: u32, taints: &str) -> Self {
         let node_config = format!(
             "ClusterName: {CLUSTER}\nKubeletConfig:\n  evictionHard: \
              memory.available<100Mi,nodefs.available<10%\n  maxPods: {max_pods}\n  \
-             nodeLabels:\n    node-role.kubernetes.io/node: \"\"\n  taints:\n  - \
-             karpenter.sh/unregistered=:NoExecute\n"
+             nodeLabels:\n    node-role.kubernetes.io/node: \"\"\n{taints}"
         );
         let hash = STANDARD.encode(Sha256::digest(&node_config));
         let script = format!(
@@ -149,6 +157,70 @@ impl<'a> Kops<'a> {
             node_configs,
         };
         self.bed.aws()?.machines().configure(|config| config.kops = Some(controller));
+        Ok(())
+    }
+
+    /// Creates the Auto Scaling group of an InstanceGroup without `manager: Karpenter`, with one
+    /// instance, whose node has this label.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub async fn create_group(self, group: &str, label: (&str, &str)) -> Result<(), Failure> {
+        let Written { script, node_config } = Written::of_auto_scaling_group(group);
+        let aws = self.bed.aws()?;
+        aws.machines().configure(|config| {
+            if let Some(controller) = &mut config.kops {
+                controller.node_configs.insert(group.to_owned(), node_config);
+            }
+        });
+        let mut images = aws.gateway().state().amis().iter();
+        let image =
+            images.find(|image| IMAGE.ends_with(&image.name)).ok_or("no image of Ubuntu")?;
+        let name = format!("{group}.{CLUSTER}");
+        let caller = aws.caller();
+        let template = [
+            ("LaunchTemplateName", name.as_str()),
+            ("LaunchTemplateData.ImageId", &image.id),
+            ("LaunchTemplateData.InstanceType", "m6i.large"),
+            ("LaunchTemplateData.IamInstanceProfile.Name", NODES),
+            ("LaunchTemplateData.SecurityGroupId.1", &aws.seed().node_security_group_id),
+            ("LaunchTemplateData.UserData", &STANDARD.encode(script)),
+        ];
+        caller.query("ec2", "CreateLaunchTemplate", &template).await?;
+        let label_tag = format!("k8s.io/cluster-autoscaler/node-template/label/{}", label.0);
+        let subnets = aws.seed().subnet_ids[..2].join(",");
+        let scaling = [
+            ("AutoScalingGroupName", name.as_str()),
+            ("MinSize", "1"),
+            ("MaxSize", "1"),
+            ("DesiredCapacity", "1"),
+            ("VPCZoneIdentifier", &subnets),
+            ("LaunchTemplate.LaunchTemplateName", &name),
+            ("LaunchTemplate.Version", "$Latest"),
+            ("Tags.member.1.Key", "KubernetesCluster"),
+            ("Tags.member.1.Value", CLUSTER),
+            ("Tags.member.2.Key", "kops.k8s.io/instancegroup"),
+            ("Tags.member.2.Value", group),
+            ("Tags.member.3.Key", &label_tag),
+            ("Tags.member.3.Value", label.1),
+        ];
+        caller.query("autoscaling", "CreateAutoScalingGroup", &scaling).await?;
+        Ok(())
+    }
+
+    /// `kops delete instancegroup`, of such an InstanceGroup whose Node is this.
+    ///
+    /// # Errors
+    /// When AWS or the API server refuses.
+    pub async fn delete_group(self, group: &str, node: &str) -> Result<(), Failure> {
+        let name = format!("{group}.{CLUSTER}");
+        let caller = self.bed.aws()?.caller();
+        let scaling = [("AutoScalingGroupName", name.as_str()), ("ForceDelete", "true")];
+        caller.query("autoscaling", "DeleteAutoScalingGroup", &scaling).await?;
+        let template = [("LaunchTemplateName", name.as_str())];
+        caller.query("ec2", "DeleteLaunchTemplate", &template).await?;
+        let nodes: Api<Node> = Api::all(self.bed.client());
+        nodes.delete(node, &DeleteParams::default()).await?;
         Ok(())
     }
 

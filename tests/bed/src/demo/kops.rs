@@ -4,7 +4,9 @@
 
 use std::collections::BTreeSet;
 
-use kube::ResourceExt;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -12,6 +14,7 @@ use super::chapters::{as_before, note_created, run_tenon};
 use super::inventory::Inventory;
 use super::{Chapter, Scene, StoryError, bed, user};
 use crate::bed::Finished;
+use crate::guide;
 use crate::kops::{CLUSTER, Kops, STATE, cluster, instance_group};
 use crate::user::{LIMIT, instance_of};
 use crate::wait::eventually;
@@ -34,6 +37,11 @@ pub(super) const CHAPTERS: &[Chapter] = &[
         tell: |scene| Box::pin(launch(scene)),
     },
     Chapter {
+        title: "Move",
+        shows: "An InstanceGroup with an Auto Scaling group has a pod, too. Its node is drained with kubectl; the pod gets a node of the NodePool, and the InstanceGroup is deleted.",
+        tell: |scene| Box::pin(move_pods(scene)),
+    },
+    Chapter {
         title: "Update",
         shows: "`kops update cluster` changes the script. The operator finds it in the state store, and replaces the nodes that have booted with the old one.",
         tell: |scene| Box::pin(update(scene)),
@@ -50,8 +58,13 @@ pub(super) const CHAPTERS: &[Chapter] = &[
     },
 ];
 
+/// The page whose commands are typed.
+const GUIDE: &str = include_str!("../../../../docs/src/guides/kops.md");
 /// The InstanceGroup, and its NodePool.
 const GROUP: &str = "web";
+/// The InstanceGroup that has an Auto Scaling group, and what runs there.
+const OLD: &str = "nodes";
+const OLD_APP: &str = "site";
 const APP: &str = "shop";
 const PODS: usize = 6;
 /// Pods of a node: before and after `kops update cluster`.
@@ -67,7 +80,7 @@ async fn kops(scene: &mut Scene<'_>) -> Result<(), StoryError> {
     let kops = Kops::new(scene.bed);
     let store = async {
         let group = json!({
-            "nodeLabels": { "tier": GROUP },
+            "nodeLabels": { "tier": GROUP, "site": "yes" },
             "mixedInstancesPolicy": {
                 "instances": ["m6i.large", "m6i.xlarge"], "onDemandAboveBase": 0,
             },
@@ -122,6 +135,71 @@ async fn launch(scene: &mut Scene<'_>) -> Result<(), StoryError> {
         scene.note(format!("{id} has the tag {tag}={GROUP}, as kops-controller requires"));
     }
     Ok(())
+}
+
+async fn move_pods(scene: &mut Scene<'_>) -> Result<(), StoryError> {
+    let user = user(scene);
+    let kops = Kops::new(scene.bed);
+    kops.create_group(OLD, ("site", "yes")).await.map_err(bed("create an Auto Scaling group"))?;
+    let nodes: Api<Node> = Api::all(scene.client.clone());
+    let of_group = ListParams::default().labels("site=yes,!karpenter.sh/nodepool");
+    eventually("a node of the Auto Scaling group", LIMIT, async || {
+        let found = nodes.list(&of_group).await?.items;
+        Ok(found.iter().any(is_ready_node))
+    })
+    .await?;
+    let old = nodes.list(&of_group).await.map_err(bed("list the nodes"))?;
+    let old = old.items.first().map(ResourceExt::name_any).unwrap_or_default();
+    // Other nodes have no room for it.
+    let large = json!({ "spec": {
+        "nodeSelector": { "site": "yes" },
+        "containers": [{
+            "name": "main",
+            "image": "registry.example/site:1",
+            "resources": { "requests": { "cpu": "1500m" } },
+        }],
+    } });
+    user.deploy(OLD_APP, 1, &large).await.map_err(bed("create the workload"))?;
+    user.runs(OLD_APP, 1).await?;
+    let on = node_of(scene).await?;
+    if on != old {
+        return Err(StoryError::Unexpected(format!("the pod runs on {on}, not on {old}")));
+    }
+    let drain = guide::command(GUIDE, "kubectl drain").replace("i-0123456789abcdef0", &old);
+    scene.note(format!("$ {drain}"));
+    let started = Instant::now();
+    let mut kubectl = scene.bed.command("kubectl".as_ref());
+    let drained =
+        kubectl.args(drain.split(' ').skip(1)).output().await.map_err(bed("run kubectl"))?;
+    if !drained.status.success() {
+        let why = String::from_utf8_lossy(&drained.stderr).into_owned();
+        return Err(StoryError::Unexpected(format!("kubectl drain: {why}")));
+    }
+    user.runs(OLD_APP, 1).await?;
+    let seconds = started.elapsed().as_secs_f64();
+    let on = node_of(scene).await?;
+    let claims = user.nodes(GROUP).await.map_err(bed("list the nodes"))?;
+    if !claims.iter().any(|node| node.name_any() == on) {
+        return Err(StoryError::Unexpected(format!("the pod runs on {on}, not in {GROUP}")));
+    }
+    scene.note(format!("the pod of {old} runs on {on} after {seconds:.1} s"));
+    kops.delete_group(OLD, &old).await.map_err(bed("delete the InstanceGroup"))?;
+    user.remove(OLD_APP).await.map_err(bed("delete the workload"))
+}
+
+fn is_ready_node(node: &Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.is_some_and(|all| all.iter().any(|it| it.type_ == "Ready" && it.status == "True"))
+}
+
+/// Where the pod of the other InstanceGroup runs.
+async fn node_of(scene: &Scene<'_>) -> Result<String, StoryError> {
+    let pods: Api<Pod> = Api::namespaced(scene.client.clone(), "default");
+    let of_app = ListParams::default().labels(&format!("app={OLD_APP}"));
+    let pods = pods.list(&of_app).await.map_err(bed("list the pods"))?;
+    let mut alive = pods.items.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
+    let node = alive.find_map(|pod| pod.spec?.node_name);
+    node.ok_or_else(|| StoryError::Unexpected("the pod runs nowhere".to_owned()))
 }
 
 /// The names of the InstanceGroup's nodes.
