@@ -47,7 +47,7 @@ pub(crate) use discovery::{Nodes, own_leases};
 pub(crate) use guard::guard;
 pub(crate) use inventory::Inventory;
 pub(crate) use mode::{Mode, Side};
-pub(crate) use nodes::{OperatorWatch, POLL, operator_lives, waiting_for};
+pub(crate) use nodes::{OperatorWatch, POLL, is_available, operator_lives, waiting_for};
 pub(crate) use objects::delete_all;
 pub(crate) use pools::{Motion, frozen_in_words, set_motion, set_motion_of};
 pub(crate) use proof::{Proof, Query};

@@ -8,6 +8,7 @@ use tenon_crds::labels;
 use tenon_planner::Snapshot;
 use tenon_planner::resources::MicroUsd;
 use tenon_planner::snapshot::{CapacityType, InstanceType, Node};
+use tenon_state::ec2::is_for_windows;
 use tenon_state::ec2::prices::windows_license;
 
 /// How managed node groups of EKS label their nodes: `SPOT`, `ON_DEMAND` or `CAPACITY_BLOCK`.
@@ -170,8 +171,7 @@ pub(super) fn license_of_node(labels: &BTreeMap<String, String>, cpu: i64) -> Mi
 
 /// The same of the nodes that a catalog's type makes.
 pub(super) fn license_of_type(kind: &InstanceType, zone: &str) -> MicroUsd {
-    let mut requirements = kind.requirements.iter();
-    if requirements.any(|it| it.key == labels::OS && it.values == ["windows"]) {
+    if is_for_windows(kind) {
         windows_license(&kind.name, kind.capacity.cpu / 1000, zone)
     } else {
         MicroUsd(0)

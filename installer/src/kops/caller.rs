@@ -84,7 +84,7 @@ pub(crate) fn caller_policy(place: &Place, profiles: &[String], purpose: Purpose
                     .on([templates])
                     .when("StringEquals", of_cluster.clone(), ["owned"]),
             );
-            // The operator does, while it runs.
+            // For an operator that does not run: else it terminates them itself.
             let instances = format!("arn:{partition}:ec2:{region}:{account}:instance/*");
             statements.push(
                 Statement::allow("AllowTerminatingNodes", ["ec2:TerminateInstances"])

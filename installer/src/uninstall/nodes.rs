@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use kube::ResourceExt;
-use serde_json::json;
+use serde_json::{Value, json};
 use tenon_crds::labels::{NODEPOOL, TERMINATION_TIMESTAMP};
 use tenon_installer_core::apply::{Context, wait};
 use tenon_installer_core::failure::Failure;
@@ -112,16 +112,20 @@ impl Remover<'_> {
 pub(crate) async fn operator_lives(cluster: &Cluster, deployment: Option<&Object>) -> bool {
     let Some(deployment) = deployment else { return false };
     match cluster.get(&deployment.resource, &deployment.key()).await {
-        Ok(Some(live)) => {
-            live.pointer("/status/availableReplicas")
-                .and_then(serde_json::Value::as_i64)
-                .unwrap_or(0)
-                > 0
-        }
+        Ok(live) => live.as_ref().is_some_and(is_available),
         // Not knowing is no proof that it is gone.
         Err(_) => true,
-        Ok(None) => false,
     }
+}
+
+/// Whether a pod of a Deployment is available.
+pub(crate) fn is_available(live: &Value) -> bool {
+    has(live, "/status/availableReplicas")
+}
+
+/// Whether a Deployment has this number, and it is not zero.
+fn has(live: &Value, number: &str) -> bool {
+    live.pointer(number).and_then(Value::as_i64) > Some(0)
 }
 
 /// Whether there is still an operator to wait for, asked again and again: one that does not run now
@@ -140,27 +144,24 @@ impl<'a> OperatorWatch<'a> {
         Self { cluster, deployment, seen: None, is_first: true }
     }
 
-    /// Whether nobody drains nodes any more: there was no operator from the beginning, or none of
-    /// its pods has been available for a minute.
+    /// Whether nobody drains nodes any more: there was no operator from the beginning, its
+    /// Deployment was scaled to zero then, or none of its pods has been available for a minute.
     pub(crate) async fn is_gone(&mut self) -> bool {
         let is_first = std::mem::replace(&mut self.is_first, false);
-        let lives = operator_lives(self.cluster, self.deployment).await;
-        if lives || (is_first && self.is_there().await) {
+        let Some(deployment) = self.deployment else { return true };
+        let is_seen = match self.cluster.get(&deployment.resource, &deployment.key()).await {
+            Ok(None) => false,
+            Ok(Some(live)) => {
+                let may_start = has(&live, "/spec/replicas") || has(&live, "/status/replicas");
+                is_available(&live) || (is_first && may_start)
+            }
+            // Not knowing is no proof that it is gone.
+            Err(_) => true,
+        };
+        if is_seen {
             self.seen = Some(Instant::now());
         }
         self.seen.is_none_or(|seen| seen.elapsed() >= GIVEN_UP_AFTER)
-    }
-
-    /// Whether its Deployment wants a pod. Not knowing counts as yes.
-    async fn is_there(&self) -> bool {
-        let Some(deployment) = self.deployment else { return false };
-        match self.cluster.get(&deployment.resource, &deployment.key()).await {
-            Ok(None) => false,
-            Ok(Some(live)) => ["/spec/replicas", "/status/replicas"]
-                .iter()
-                .any(|field| live.pointer(field).and_then(serde_json::Value::as_i64) > Some(0)),
-            Err(_) => true,
-        }
     }
 }
 

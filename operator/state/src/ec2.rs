@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use tenon_crds::ec2nodeclass::{
     AmiFamily, EC2NodeClassSpec, InterfaceType, NetworkInterface, Switch,
 };
-use tenon_crds::labels::aws as keys;
+use tenon_crds::labels::{self as core, aws as keys};
 use tenon_planner::resources::MicroUsd;
 use tenon_planner::snapshot::{InstanceType, Operator, Requirement};
 
@@ -100,6 +100,11 @@ pub fn license(
         Some(_) => prices::windows_license(instance_type, vcpus, region),
         None => MicroUsd(0),
     }
+}
+
+/// Whether a type's nodes run Windows and nothing else: then its prices are those of Windows.
+pub fn is_for_windows(kind: &InstanceType) -> bool {
+    kind.requirements.iter().any(|it| it.key == core::OS && it.values == ["windows"])
 }
 
 /// What an offering that is no reservation defines beside zone and capacity type, sorted by key.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
@@ -102,6 +102,12 @@ pub(crate) fn blockers(object: &DynamicObject) -> String {
         })
         .collect();
     if texts.is_empty() { "no condition is set yet".to_owned() } else { texts.join(", ") }
+}
+
+/// Whether a Node is ready.
+pub(crate) fn is_ready_node(node: &Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.is_some_and(|all| all.iter().any(|it| it.type_ == "Ready" && it.status == "True"))
 }
 
 /// Whether a pod is ready and stays.

@@ -1,5 +1,5 @@
 //! `tenon kops uninstall`: nodes first, while the operator can drain them, then the operator, its
-//! CRDs and its queue. An operator that does not run is not waited for.
+//! CRDs and its queue. For an operator that does not run it waits a minute, then does its work.
 //!
 //! Nothing is recorded: what is there tells the next run what is left.
 
@@ -40,7 +40,7 @@ use crate::kops::operator;
 use crate::printer::{Printer, StatusLine};
 use crate::uninstall::{
     Abandoned, ClaimRemoval, EVICT_FOR, Inventory, Nodes, OperatorWatch, POLL, delete_all,
-    operator_lives, own_leases, release_classes, remove_instances, save_anew, waiting_for,
+    is_available, own_leases, release_classes, remove_instances, save_anew, waiting_for,
 };
 
 /// The schema of the report.
@@ -99,7 +99,7 @@ pub(super) async fn run(
         return Ok(0);
     }
     let mut lines = goes.iter().cloned().chain(risk.lines()).collect::<Vec<_>>();
-    if found.inventory.nodes.need_operator() && !installation.has_operator().await {
+    if found.inventory.nodes.need_operator() && !found.live.as_ref().is_some_and(is_available) {
         lines.push(
             "the operator does not run: unless it does within a minute, tenon drains the nodes and \
              terminates their instances itself"
@@ -259,10 +259,6 @@ impl Installation {
             );
         }
         reasons
-    }
-
-    async fn has_operator(&self) -> bool {
-        operator_lives(&self.kube, Some(&self.deployment)).await
     }
 
     /// The operator drains and terminates nodes, and nothing that it needs for that is touched

@@ -5,14 +5,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tenon_crds::ec2nodeclass::{CapacityReservation, EC2NodeClassSpec, Subnet};
-use tenon_crds::labels::{self, aws};
+use tenon_crds::labels::aws;
 use tenon_planner::resources::{MicroUsd, Resources};
 use tenon_planner::snapshot::{CapacityType, InstanceType, Offering};
 
 use super::network::NetworkTable;
 use super::type_info::TypeInfo;
 use super::{
-    TypeScope, define_ec2_labels, facts, instance_type, is_compatible, license,
+    TypeScope, define_ec2_labels, facts, instance_type, is_compatible, is_for_windows, license,
     offering_requirements, prices, reserved,
 };
 
@@ -141,8 +141,7 @@ struct Place {
 /// What the NodeClass' operating system costs on top of the file's prices. Those of a type that
 /// runs nothing but Windows are prices of Windows.
 fn surcharge(kind: &InstanceType, scope: &ClassScope<'_>) -> MicroUsd {
-    let mut requirements = kind.requirements.iter();
-    if requirements.any(|it| it.key == labels::OS && it.values == ["windows"]) {
+    if is_for_windows(kind) {
         return MicroUsd(0);
     }
     let machine = (kind.name.as_str(), kind.capacity.cpu / 1000);

@@ -16,6 +16,7 @@ use super::{Chapter, Scene, StoryError, bed, user};
 use crate::bed::Finished;
 use crate::guide;
 use crate::kops::{CLUSTER, Kops, STATE, cluster, instance_group};
+use crate::objects::is_ready_node;
 use crate::user::{LIMIT, instance_of};
 use crate::wait::eventually;
 use crate::words::count;
@@ -185,11 +186,6 @@ async fn move_pods(scene: &mut Scene<'_>) -> Result<(), StoryError> {
     scene.note(format!("the pod of {old} runs on {on} after {seconds:.1} s"));
     kops.delete_group(OLD, &old).await.map_err(bed("delete the InstanceGroup"))?;
     user.remove(OLD_APP).await.map_err(bed("delete the workload"))
-}
-
-fn is_ready_node(node: &Node) -> bool {
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions.is_some_and(|all| all.iter().any(|it| it.type_ == "Ready" && it.status == "True"))
 }
 
 /// Where the pod of the other InstanceGroup runs.

@@ -16,6 +16,7 @@ use super::alike::{all_available, cpus, workload};
 use super::{Failure, MeasureArgs, cpu_seconds, difference};
 use crate::bed::Bed;
 use crate::kwok;
+use crate::objects::is_ready_node;
 use crate::user::{NodeClass, User};
 use crate::wait::eventually;
 
@@ -56,12 +57,7 @@ pub(super) async fn measure(
     futures::stream::iter(made).buffer_unordered(PARALLEL).try_collect::<Vec<()>>().await?;
     eventually("all nodes are ready", limit, async || {
         let found = nodes.list(&ListParams::default()).await?.items;
-        let ready = |node: &&Node| {
-            let conditions =
-                node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-            conditions.into_iter().any(|it| it.type_ == "Ready" && it.status == "True")
-        };
-        let n_ready = found.iter().filter(ready).count();
+        let n_ready = found.iter().filter(|node| is_ready_node(node)).count();
         if n_ready == n_nodes {
             Ok(true)
         } else {
