@@ -1,9 +1,12 @@
 //! What the operator's process takes of its machine, under the names that Prometheus' client
-//! libraries use.
+//! libraries use, and what it has to wait for.
 
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 
 use super::declare::Declared;
 use super::exposition::{Exposed, Exposition, Gone, LabelText, Number, Type};
@@ -12,8 +15,8 @@ use crate::clock::Clock;
 /// Linux counts CPU time in hundredths of a second for programs, whatever its own clock does.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// What is exposed; the first is a counter.
-pub(crate) const DECLARED: [Declared; 6] = [
+/// What is exposed.
+pub(crate) const DECLARED: [Declared; 7] = [
     Declared {
         name: "process_cpu_seconds_total",
         labels: &[],
@@ -40,6 +43,11 @@ pub(crate) const DECLARED: [Declared; 6] = [
         labels: &[],
         help: "Start time of the process, in seconds since 1970",
     },
+    Declared {
+        name: "tenon_cpu_wait_seconds_total",
+        labels: &[],
+        help: "Time for which threads that could run waited for a CPU",
+    },
 ];
 
 /// Reads the process' own figures when it is scraped. Where the system does not tell one, it is
@@ -47,12 +55,13 @@ pub(crate) const DECLARED: [Declared; 6] = [
 #[derive(Debug)]
 pub struct Process {
     began: Timestamp,
+    waits: Mutex<Waits>,
 }
 
 impl Process {
     /// Of a process that begins now.
     pub fn new(clock: Clock) -> Self {
-        Self { began: clock.now() }
+        Self { began: clock.now(), waits: Mutex::default() }
     }
 }
 
@@ -70,6 +79,7 @@ impl Exposed for Process {
             open.and_then(|open| u32::try_from(open).ok()).map(f64::from),
             most_files(&read("limits")),
             Some(self.began.as_duration().as_secs_f64()),
+            self.waits.lock().add(waits()),
         ];
         for (Declared { name, help, .. }, value) in DECLARED.into_iter().zip(values) {
             let Some(value) = value else { continue };
@@ -82,6 +92,49 @@ impl Exposed for Process {
         }
         out.rest()
     }
+}
+
+/// How long threads have waited for a CPU, those that have ended included: because others had it,
+/// or because of the limit of the container. Neither is part of the time for which tokio calls its
+/// threads busy: one that waits to be woken is idle.
+#[derive(Debug, Default)]
+struct Waits {
+    /// Nanoseconds of each thread, by its id, when it was last read.
+    threads: BTreeMap<String, u64>,
+    /// Nanoseconds of all.
+    total: u64,
+}
+
+impl Waits {
+    /// Adds what these threads have waited since the last call; all of it in seconds. `None` if the
+    /// kernel does not count it.
+    fn add(&mut self, threads: BTreeMap<String, u64>) -> Option<f64> {
+        if threads.is_empty() {
+            return None;
+        }
+        for (thread, waited) in &threads {
+            let before = self.threads.get(thread).copied().unwrap_or_default();
+            // A thread that has waited less than before is another one with its id.
+            self.total += waited.checked_sub(before).unwrap_or(*waited);
+        }
+        self.threads = threads;
+        Some(Duration::from_nanos(self.total).as_secs_f64())
+    }
+}
+
+/// For how many nanoseconds each thread of this process has waited for a CPU, by its id.
+fn waits() -> BTreeMap<String, u64> {
+    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let waits = threads.filter_map(|thread| {
+        let schedstat = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        Some((thread.file_name().into_string().ok()?, waited(&schedstat)?))
+    });
+    waits.collect()
+}
+
+/// The second field of a thread's `schedstat`, after the time on a CPU.
+fn waited(schedstat: &str) -> Option<u64> {
+    schedstat.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// The 14th and 15th field of `/proc/self/stat`, user and system time. The second, the program's
@@ -120,5 +173,20 @@ mod tests {
         assert_eq!(kilobytes(status, "VmSwap:"), None);
         let limits = "Limit  Soft Limit  Hard Limit  Units\nMax open files  1024  4096  files\n";
         assert_eq!(most_files(limits), Some(1024.0));
+    }
+    #[test]
+    fn waits_of_threads_add_up_and_never_decrease() {
+        assert_eq!(waited("7 42 3\n"), Some(42));
+        assert_eq!(waited(""), None);
+        let second = 1_000_000_000;
+        let mut waits = Waits::default();
+        let mut after = |threads: &[(&str, u64)]| {
+            waits.add(threads.iter().map(|(id, waited)| ((*id).to_owned(), *waited)).collect())
+        };
+        assert_eq!(after(&[]), None, "not counted by the kernel");
+        assert_eq!(after(&[("1", second), ("2", 2 * second)]), Some(3.0));
+        assert_eq!(after(&[("1", 5 * second)]), Some(7.0), "one has ended");
+        assert_eq!(after(&[("1", 5 * second), ("2", second)]), Some(8.0), "another with its id");
+        assert!(!super::waits().is_empty());
     }
 }

@@ -2,6 +2,7 @@
 //! end-to-end tests.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::Deployment;
@@ -14,6 +15,7 @@ use tenon_aws_double::process::{Signal, tail_of};
 
 use crate::bed::Bed;
 use crate::failure::Failure;
+use crate::http::get;
 use crate::kubelet::Running;
 use crate::logs::Logs;
 use crate::user::{NodeClass, User, instance_of};
@@ -23,6 +25,8 @@ use crate::wait::Polled;
 const CLAIM_TAG: &str = "karpenter.sh/nodeclaim";
 /// The tag of every instance that the operator launched.
 const POOL_TAG: &str = "karpenter.sh/nodepool";
+/// Where the operator serves its metrics, as the chart has it.
+const METRICS_PORT: u16 = 8080;
 const LEASE: &str = "karpenter-leader-election";
 
 /// A bed on which Tenon is installed. Cheap to clone.
@@ -142,6 +146,14 @@ impl Installation {
     /// The operator's processes.
     pub fn operators(&self) -> Vec<Running> {
         self.bed.kubelet().map(crate::kubelet::Kubelet::running).unwrap_or_default()
+    }
+
+    /// The metrics of one of them, in Prometheus' text format.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn metrics(operator: &Running) -> io::Result<String> {
+        Ok(get(&format!("{}:{METRICS_PORT}", operator.address), "/metrics").await?.1)
     }
 
     /// Kills the operator's process that leads, without a chance to finish; all of them if none

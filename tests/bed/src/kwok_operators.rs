@@ -12,12 +12,11 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::json;
 use tenon_aws_double::process::{Process, ProcessError, ProcessSpec};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 
 use crate::api_faults::ApiFaults;
 use crate::bed::Bed;
 use crate::failure::Failure;
+use crate::http::get;
 use crate::logs::Logs;
 use crate::ports::Ports;
 use crate::programs::TenonPrograms;
@@ -211,17 +210,6 @@ impl Operator {
     pub async fn metrics(&self) -> std::io::Result<String> {
         Ok(get(&self.metrics, "/metrics").await?.1)
     }
-}
-
-/// Status and body of an answer over HTTP.
-pub(crate) async fn get(address: &str, path: &str) -> std::io::Result<(u16, String)> {
-    let mut stream = TcpStream::connect(address).await?;
-    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await?;
-    let status = answer.split_whitespace().nth(1).and_then(|code| code.parse().ok());
-    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    Ok((status.unwrap_or(0), body.to_owned()))
 }
 
 /// Makes the CRDs of Tenon's kinds, and waits until the API server serves them.

@@ -22,6 +22,7 @@ mod failure;
 pub mod flux;
 pub mod git;
 pub mod guide;
+mod http;
 pub mod installation;
 pub mod keda;
 pub mod kops;

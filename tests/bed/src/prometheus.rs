@@ -14,7 +14,7 @@ use tenon_aws_double::progress::Progress;
 use crate::bed::Bed;
 use crate::control_plane::programs::PrometheusPrograms;
 use crate::failure::Failure;
-use crate::kwok_operators::get;
+use crate::http::get;
 use crate::ports::Ports;
 use crate::registry::ServerError;
 use crate::user::LIMIT;

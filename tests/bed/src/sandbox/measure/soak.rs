@@ -18,15 +18,11 @@ use tokio::time::{Instant, sleep};
 use super::{Failure, MeasureArgs, resident_mib};
 use crate::bed::Bed;
 use crate::installation::Installation;
-use crate::kwok_operators::get;
 use crate::user::{LIMIT, one_of};
 use crate::wait::eventually;
 
 /// Pods of each NodePool.
 const PODS: usize = 6;
-
-/// Where the operator tells its metrics.
-const METRICS_PORT: u16 = 8080;
 
 /// After the end of a round the operator still forgets what was in it; medians over many rounds
 /// hide what takes longer.
@@ -154,8 +150,7 @@ async fn sample(tenon: &Installation) -> Result<BTreeMap<String, Sample>, Failur
     sleep(SETTLES).await;
     let mut found = BTreeMap::new();
     for operator in tenon.operators() {
-        let address = format!("{}:{METRICS_PORT}", operator.address);
-        let (_, metrics) = get(&address, "/metrics").await?;
+        let metrics = Installation::metrics(&operator).await?;
         let series = metrics.lines().filter(|line| !line.starts_with('#')).count();
         let sample = Sample {
             rss_mib: resident_mib(operator.pid())?,
