@@ -219,7 +219,7 @@ fn settings_files_that_are_none() {
 fn values_that_the_api_server_would_refuse_are_refused_before_the_first_call() {
     let arguments = [
         "--replicas=-1",
-        "--cpu-limit=0",
+        "--cpu-limit=2000000",
         "--image=Registry/A b",
         "--image-tag=.x",
         "--set=controller.resources.requests.cpu=1x",

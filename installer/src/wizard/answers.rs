@@ -128,8 +128,7 @@ impl Step {
                 config.defaults.arch = chosen.into_iter().map(|i| ARCHITECTURES[i]).collect();
             }
             Self::CpuLimit => {
-                let cores = answer.parse().ok().filter(|cores| *cores > 0);
-                let cores = cores.ok_or_else(|| AnswerError::NotCores(answer.to_owned()))?;
+                let cores = answer.parse().map_err(|_| AnswerError::NotCores(answer.to_owned()))?;
                 config.defaults.cpu_limit = Some(cores);
             }
             Self::Delivery => {

@@ -1,12 +1,12 @@
 //! A reader who types what a guide says: every command of a page runs on a bed, in the order of its
-//! sections.
+//! sections or where a test needs it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tenon_bed::bed::Bed;
+use tenon_bed::bed::{Bed, Finished};
 use tenon_bed::wait::must;
 
 /// A code block of a guide.
@@ -16,11 +16,20 @@ struct Block {
     text: &'static str,
 }
 
-/// A page, what stands for the names in it, and the sections that have been followed.
+impl Block {
+    /// Its commands, as they are on the page.
+    fn commands(&self) -> Vec<String> {
+        let is_shell = self.language == "sh";
+        let text = if is_shell { self.text.replace("\\\n", " ") } else { String::new() };
+        text.lines().map(str::to_owned).collect()
+    }
+}
+
+/// A page, what stands for the names in it, and the commands that have been typed.
 pub(crate) struct Guide {
     text: &'static str,
     substitutes: Vec<(String, String)>,
-    read: BTreeSet<&'static str>,
+    typed: BTreeSet<String>,
     recorded: Vec<Value>,
 }
 
@@ -32,7 +41,7 @@ impl Guide {
     ) -> Self {
         let substitutes =
             substitutes.into_iter().map(|(from, to)| (from.to_owned(), to.to_owned())).collect();
-        Self { text, substitutes, read: BTreeSet::new(), recorded: Vec::new() }
+        Self { text, substitutes, typed: BTreeSet::new(), recorded: Vec::new() }
     }
 
     fn blocks(&self) -> Vec<Block> {
@@ -55,7 +64,7 @@ impl Guide {
 
     /// Runs the commands of a section, one after the other; answers what they printed.
     pub(crate) async fn follow(&mut self, bed: &Bed, section: &'static str) -> String {
-        self.read.insert(section);
+        self.typed.extend(self.of_section(section, ""));
         let mut printed = String::new();
         for command in self.commands(section, "") {
             let started = Instant::now();
@@ -93,16 +102,36 @@ impl Guide {
 
     /// The commands of those blocks of a section that have this text, as they are run on the bed.
     pub(crate) fn commands(&self, section: &str, text: &str) -> Vec<String> {
-        let blocks = self.blocks().into_iter().filter(|block| {
-            block.section == section && block.language == "sh" && block.text.contains(text)
-        });
-        let lines = blocks.flat_map(|block| {
-            let text = block.text.replace("\\\n", " ");
-            text.lines().map(str::to_owned).collect::<Vec<_>>()
-        });
-        let commands: Vec<String> = lines.map(|line| self.substituted(line)).collect();
+        self.of_section(section, text).into_iter().map(|line| self.substituted(line)).collect()
+    }
+
+    /// The same as they are on the page.
+    fn of_section(&self, section: &str, text: &str) -> Vec<String> {
+        let blocks = self.blocks().into_iter();
+        let blocks = blocks.filter(|block| block.section == section && block.text.contains(text));
+        let commands: Vec<String> = blocks.flat_map(|block| block.commands()).collect();
         assert!(!commands.is_empty(), "the guide has no commands in {section}");
         commands
+    }
+
+    /// The command of a section that begins so, as it is run on the bed.
+    pub(crate) fn command(&mut self, section: &str, begin: &str) -> String {
+        let mut commands = self.of_section(section, "").into_iter();
+        let command = commands.find(|command| command.starts_with(begin));
+        let command = command.unwrap_or_else(|| panic!("no command {begin} in {section}"));
+        self.typed.insert(command.clone());
+        self.substituted(command)
+    }
+
+    /// Types it, and after it what only the bed needs.
+    pub(crate) async fn enter(
+        &mut self,
+        bed: &Bed,
+        section: &str,
+        begin: &str,
+        added: &str,
+    ) -> Finished {
+        enter(bed, &format!("{} {added}", self.command(section, begin))).await
     }
 
     fn substituted(&self, line: String) -> String {
@@ -112,21 +141,40 @@ impl Guide {
         command + option
     }
 
-    /// Sections with commands that have not been followed are these, and no others.
+    /// Sections with commands that have not been typed are these, and no others.
     pub(crate) fn has_read_all_but(&self, left_out: &[&str]) {
         let blocks = self.blocks().into_iter();
-        let with_commands = blocks.filter(|it| it.language == "sh").map(|it| it.section);
-        let unread = with_commands.filter(|it| !self.read.contains(it));
-        let unread = unread.collect::<BTreeSet<_>>();
+        let is_unread = |block: &Block| block.commands().iter().any(|it| !self.typed.contains(it));
+        let unread = blocks.filter(is_unread).map(|it| it.section).collect::<BTreeSet<_>>();
         assert_eq!(unread, left_out.iter().copied().collect());
+    }
+
+    /// Commands that have not been typed begin so, and there are no others.
+    pub(crate) fn has_typed_all_but(&self, left_out: &[&str]) {
+        let commands = self.blocks().into_iter().flat_map(|block| block.commands());
+        let untyped: BTreeSet<_> = commands.filter(|it| !self.typed.contains(it)).collect();
+        let begin_of = |command: &String| {
+            let begin = left_out.iter().find(|begin| command.starts_with(**begin));
+            begin.copied().unwrap_or(command).to_owned()
+        };
+        let begins: BTreeSet<String> = untyped.iter().map(begin_of).collect();
+        assert_eq!(begins, left_out.iter().map(|begin| (*begin).to_owned()).collect());
+    }
+}
+
+/// Runs a command to its end.
+async fn enter(bed: &Bed, command: &str) -> Finished {
+    let output = must(bed.command(Path::new("sh")).args(["-c", command]).output().await);
+    Finished {
+        code: output.status.code().unwrap_or(-1),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
     }
 }
 
 /// Runs a command that has to succeed; answers what it printed.
 pub(crate) async fn run(bed: &Bed, command: &str) -> String {
-    let output = must(bed.command(Path::new("sh")).args(["-c", command]).output().await);
-    let stdout = String::from_utf8_lossy(&output.stdout);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command}: {stdout}{stderr}");
-    stdout.into_owned()
+    let Finished { code, stdout, stderr } = enter(bed, command).await;
+    assert_eq!(code, 0, "{command}: {stdout}{stderr}");
+    stdout
 }

@@ -357,9 +357,9 @@ pub struct DefaultsConfig {
     /// Architectures of the NodePool; default amd64.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arch: Vec<Architecture>,
-    /// CPU limit of the NodePool in cores; default 1000.
+    /// CPU limit of the NodePool in cores, 0 to launch nothing; default 1000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 1_000_000))]
+    #[schemars(range(min = 0, max = 1_000_000))]
     pub cpu_limit: Option<u32>,
     /// AMI alias of the EC2NodeClass; default `al2023@latest`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

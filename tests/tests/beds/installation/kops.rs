@@ -3,7 +3,6 @@
 //! both. kOps is played by its files and kops-controller by its rules.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::Deployment;
@@ -29,9 +28,29 @@ use tenon_terminal::Terminal;
 use super::calls::{denied, restrict, unrestrict};
 use super::command::tenon;
 use super::install::{assert_unchanged, inventory};
+use crate::guide::Guide;
 use crate::terminal::converse;
 
 mod follow;
+
+const GUIDE: &str = include_str!("../../../../docs/src/guides/kops.md");
+/// The commands of the page that a story types, and those of kOps itself.
+const TYPED_ELSEWHERE: [&str; 4] = [
+    "kubectl drain",
+    "kops get instancegroup nodes",
+    "kops create -f nodes-tenon.yaml",
+    "kops update cluster",
+];
+/// Those that are typed where Karpenter, as kOps installs it, stays.
+const TYPED_BESIDE_KARPENTER: [&str; 1] = ["tenon kops augment"];
+/// Those that are typed where Helm installs the operator.
+const TYPED_WITH_HELM: [&str; 5] = [
+    "tenon kops queue",
+    "tenon kops export values",
+    "helm install",
+    "tenon freeze",
+    "kubectl delete nodepools",
+];
 
 /// The tag of instances that the operator has launched.
 const NODE_POOL: &str = "karpenter.sh/nodepool";
@@ -39,6 +58,20 @@ const NODE_POOL: &str = "karpenter.sh/nodepool";
 /// kOps, and who runs `tenon kops` beside it.
 struct Kops {
     bed: Arc<Bed>,
+}
+
+/// The page about kOps, with the names of the bed.
+fn guide() -> Guide {
+    let charts = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts");
+    Guide::new(
+        GUIDE,
+        [
+            ("s3://my-state-store", STATE),
+            ("my.example.com", CLUSTER),
+            ("ec2nodeclass nodes", "ec2nodeclass web"),
+            ("oci://registry.example/tenon/charts", charts),
+        ],
+    )
 }
 
 impl Kops {
@@ -425,7 +458,9 @@ async fn kops_own_karpenter_gets_a_queue_that_kops_keeps() {
         let killed = tenon(&bed, &args, Some(steps)).await;
         assert_ne!(killed.code, 0, "{}", killed.stdout);
     }
-    let done = kops.tenon(&augment).await;
+    let section = "Keep Karpenter as kOps installs it";
+    let added = format!("--region {} {}", bed.region(), augment[1..].join(" "));
+    let done = guide().enter(&bed, section, TYPED_BESIDE_KARPENTER[0], &added).await;
     assert_eq!(done.code, 0, "{}{}", done.stdout, done.stderr);
     unrestrict(&bed);
     let ours = vec![ADDON_ROLE.to_owned(), "tenon-interruption".to_owned()];
@@ -592,7 +627,9 @@ async fn one_command_installs_into_a_kops_cluster_and_one_removes_all_of_it() {
     let no_role = refusal(&install(&kops, &["--yes"], None).await);
     let role = format!("karpenter.kube-system.sa.{CLUSTER}");
     assert!(no_role.contains(&format!("role {role} does not exist: add the output")), "{no_role}");
-    let spec = kops.tenon(&["export", "cluster", "-o", "json"]).await;
+    let mut guide = guide();
+    let section = "Install the operator";
+    let spec = guide.enter(&bed, section, "tenon kops export cluster", "-o json").await;
     assert_eq!(spec.code, 0, "{}", spec.stderr);
     let spec: Value = must(serde_json::from_str(&spec.stdout));
     kops.control_plane(&spec).await;
@@ -634,7 +671,11 @@ async fn one_command_installs_into_a_kops_cluster_and_one_removes_all_of_it() {
         let killed = install(&kops, &["--yes"], Some(steps)).await;
         assert_ne!(killed.code, 0, "{}", killed.stdout);
     }
-    let done = install(&kops, &["--yes"], None).await;
+    let only_here = format!(
+        "--image tenon-operator --set settings.clusterEndpoint={} --yes",
+        bed.control_plane().url()
+    );
+    let done = guide.enter(&bed, section, "tenon kops install", &only_here).await;
     assert_eq!(done.code, 0, "{}{}", done.stdout, done.stderr);
     let again = install(&kops, &["--yes", "-o", "json"], None).await;
     let again: Value = must(serde_json::from_str(&again.stdout));
@@ -644,6 +685,24 @@ async fn one_command_installs_into_a_kops_cluster_and_one_removes_all_of_it() {
     let status = ["status", "--exit-code", "--non-interactive", "--cluster", CLUSTER];
     let status = tenon(&bed, &status, None).await;
     assert_eq!(status.code, 0, "{}{}", status.stdout, status.stderr);
+
+    // What the page says of a running installation.
+    for (section, begin, added, says) in [
+        ("See what the InstanceGroups become", "tenon kops generate", "", ""),
+        ("Apply", "tenon kops diff", "", "what its InstanceGroups ask for"),
+        ("Apply", "tenon kops sync", "--yes", "Nothing to do"),
+        ("Look at it", "tenon status", "", "web"),
+        ("Look at it", "tenon doctor", "", "passed"),
+        ("Update the cluster", "kubectl describe", "", "Max Pods"),
+        ("Permissions", "tenon kops export caller", "", "AllowTerminatingNodes"),
+        ("Permissions", "tenon kops export augment-caller", "", "iam:PutRolePolicy"),
+    ] {
+        let done = guide.enter(&bed, section, begin, added).await;
+        assert_eq!(done.code, 0, "{begin}: {}{}", done.stdout, done.stderr);
+        assert!(done.stdout.contains(says), "{begin}: {}", done.stdout);
+    }
+    let generated = must(std::fs::read_to_string(bed.dir().join("nodepools.yaml")));
+    assert!(generated.contains("kind: NodePool"), "{generated}");
 
     // Another value is one update.
     for (other, path) in [
@@ -681,9 +740,10 @@ async fn one_command_installs_into_a_kops_cluster_and_one_removes_all_of_it() {
     assert_eq!(must(user.claims("web").await).len(), 0, "nodes go first");
     remove_reader(&bed).await;
     // Only by the cluster's name.
+    let removal = guide.command("Uninstall", "tenon kops uninstall");
     let by_name = |name: &str| {
         let turns = [("Type the cluster's name (shop.example.com) to continue", name)];
-        converse(Terminal::default(), &bed, &format!("kops uninstall --cluster {CLUSTER}"), &turns)
+        converse(Terminal::default(), &bed, removal.trim_start_matches("tenon "), &turns)
     };
     let screen = by_name("shop\r");
     assert!(screen.contains("the name does not match"), "{screen}");
@@ -699,12 +759,8 @@ async fn one_command_installs_into_a_kops_cluster_and_one_removes_all_of_it() {
     unrestrict(&bed);
     let calls = must(bed.aws()).gateway().control().calls().all();
     assert_eq!(calls.iter().filter(|call| call.action.starts_with("eks:")).count(), 0);
-}
-
-async fn helm(bed: &Bed, args: &[&str]) {
-    let output = must(bed.command(Path::new("helm")).args(args).output().await);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "helm {}: {said}", args.join(" "));
+    let elsewhere = [&TYPED_ELSEWHERE[..], &TYPED_BESIDE_KARPENTER, &TYPED_WITH_HELM].concat();
+    guide.has_typed_all_but(&elsewhere);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -732,24 +788,25 @@ async fn the_operator_runs_in_a_kops_cluster_without_eks() {
     assert_eq!(spec.code, 0, "{}", spec.stderr);
     kops.control_plane(&must(serde_json::from_str(&spec.stdout))).await;
     kops.restrict("caller").await;
-    let queue = kops.tenon(&["queue", "--yes"]).await;
-    assert_eq!(queue.code, 0, "{}{}", queue.stdout, queue.stderr);
-    let printed = kops.tenon(&["export", "values"]).await;
-    assert_eq!(printed.code, 0, "{}", printed.stderr);
-    let mut values: Value = must(serde_saphyr::from_str(&printed.stdout));
+    let mut guide = guide();
+    let section = "Install the operator";
+    for [begin, added] in [["tenon kops queue", "--yes"], ["tenon kops export values", ""]] {
+        let done = guide.enter(&bed, section, begin, added).await;
+        assert_eq!(done.code, 0, "{begin}: {}{}", done.stdout, done.stderr);
+    }
+    let file = bed.dir().join("values.yaml");
+    let printed = must(std::fs::read_to_string(&file));
+    let mut values: Value = must(serde_saphyr::from_str(&printed));
     assert_eq!(values["replicas"], 2);
     assert_eq!(values["settings"]["clusterEndpoint"], "https://api.internal.shop.example.com");
     // The bed has no such name, and its kubelet runs the image by its name.
     values["settings"]["clusterEndpoint"] = bed.control_plane().url().into();
     values["controller"]["image"] = json!({ "repository": "tenon-operator" });
-    let file = bed.dir().join("values.yaml");
     must(std::fs::write(&file, values.to_string()));
-    let charts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts");
-    let chart = |name: &str| charts.join(name).display().to_string();
-    let (crds, operator, file) = (chart("tenon-crds"), chart("tenon"), file.display().to_string());
-    helm(&bed, &["install", "tenon-crds", &crds, "-n", "kube-system"]).await;
-    let install = ["install", "karpenter", &operator, "-n", "kube-system", "-f", &file];
-    helm(&bed, &[&install[..], &["--wait", "--timeout", "2m"]].concat()).await;
+    for begin in ["helm install tenon-crds", "helm install karpenter"] {
+        let done = guide.enter(&bed, section, begin, "").await;
+        assert_eq!(done.code, 0, "{begin}: {}{}", done.stdout, done.stderr);
+    }
 
     let patch = bed.dir().join("patch.yaml");
     let one_by_one = json!({
@@ -800,4 +857,14 @@ async fn the_operator_runs_in_a_kops_cluster_without_eks() {
     assert_eq!(status.code, 1, "{}{}", status.stdout, status.stderr);
     let missing = format!("{QUEUE} does not exist: run `tenon kops queue`");
     assert!(status.stdout.contains(&missing), "{}", status.stdout);
+
+    // Before `kops delete cluster`, nothing is launched any more.
+    for begin in TYPED_WITH_HELM.iter().skip(3) {
+        let done = guide.enter(&bed, "Delete the cluster", begin, "").await;
+        assert_eq!(done.code, 0, "{begin}: {}{}", done.stdout, done.stderr);
+    }
+    let instances = aws.gateway().state().instances().all();
+    let mut of_pools = instances.values().filter(|one| one.tags.contains_key(NODE_POOL));
+    assert!(of_pools.all(|one| !one.state.is_alive()), "{instances:?}");
+    assert!(must(user.claims("web").await).is_empty(), "NodeClaims are left");
 }

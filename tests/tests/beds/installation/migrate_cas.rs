@@ -18,6 +18,9 @@ use tenon_bed::wait::{eventually, must};
 
 use super::calls::{denied, grant};
 use super::command::{check, tenon};
+use crate::guide::Guide;
+
+const GUIDE: &str = include_str!("../../../../docs/src/guides/cluster-autoscaler.md");
 
 /// An Auto Scaling group of which no process is suspended.
 const fn size(least: i32, desired: i32) -> Size {
@@ -27,7 +30,11 @@ const fn size(least: i32, desired: i32) -> Size {
 #[tokio::test(flavor = "multi_thread")]
 async fn cluster_autoscaler_s_groups_become_node_pools_and_back() {
     let bed = Arc::new(must(Bed::start(BedConfig::default()).await));
-    let installed = must(Installation::ensure(&bed, &json!({})).await);
+    let names = [("my-cluster", bed.cluster()), ("eu-central-1", bed.region())];
+    let mut guide = Guide::new(GUIDE, names);
+    let begun = guide.enter(&bed, "Before you begin", "tenon install", "--yes --timeout 2m").await;
+    assert_eq!(begun.code, 0, "{}", begun.stderr);
+    let installed = Installation::on(&bed);
     let user = installed.user();
     let target = ["--cluster", bed.cluster(), "--region", bed.region()];
     let with = |args: &[&'static str]| [&["migrate", "cas"][..], args, &target].concat();
@@ -42,11 +49,13 @@ async fn cluster_autoscaler_s_groups_become_node_pools_and_back() {
     assert_eq!(check(&bed, "EX-03").await["outcome"], "fail");
 
     // Refused, while a pod would have no place.
-    let proposed = tenon(&bed, &with(&["--propose"]), None).await;
+    let section = "See what the groups become";
+    let proposed = guide.enter(&bed, section, "tenon migrate cas", "").await;
     assert_eq!(proposed.code, 0, "{}", proposed.stderr);
-    let file = bed.dir().join("pools.yaml");
-    let pools = proposed.stdout.replace("tier: back", "tier: front");
-    assert_ne!(pools, proposed.stdout, "{pools}");
+    let proposed = must(std::fs::read_to_string(bed.dir().join("nodepools.yaml")));
+    let file = bed.dir().join("other.yaml");
+    let pools = proposed.replace("tier: back", "tier: front");
+    assert_ne!(pools, proposed, "{pools}");
     must(std::fs::write(&file, pools));
     let file = file.display().to_string();
     let other = [&with(&["--yes"])[..], &["--node-pools", &file]].concat();
@@ -56,7 +65,7 @@ async fn cluster_autoscaler_s_groups_become_node_pools_and_back() {
     assert_eq!(must(groups.replicas().await).0, 1, "it was touched");
 
     // What would happen.
-    let shown = tenon(&bed, &with(&["--dry-run", "-o", "json"]), None).await;
+    let shown = guide.enter(&bed, "See what would happen", "tenon migrate cas", "-o json").await;
     assert_eq!(shown.code, 0, "{}", shown.stderr);
     let shown: Value = must(serde_json::from_str(&shown.stdout));
     let pending = shown["simulation"]["unschedulable"].as_array().expect("pods");
@@ -72,7 +81,7 @@ async fn cluster_autoscaler_s_groups_become_node_pools_and_back() {
     assert_eq!(paused.code, 0, "{}{}", paused.stdout, paused.stderr);
     assert!(paused.stdout.contains("Stopped before group"), "{}", paused.stdout);
     assert_eq!(must(groups.replicas().await), (0, 0));
-    let aborted = tenon(&bed, &with(&["--abort", "--yes"]), None).await;
+    let aborted = guide.enter(&bed, "Return", "tenon migrate cas", "--yes").await;
     assert_eq!(aborted.code, 0, "{}{}", aborted.stdout, aborted.stderr);
     assert_eq!(must(groups.replicas().await).0, 1);
     assert_eq!(must(groups.size("eks-apps").await), size(2, 3));
@@ -99,7 +108,7 @@ async fn cluster_autoscaler_s_groups_become_node_pools_and_back() {
     let moved = async {
         let killed = tenon(&bed, &with(&["--yes", "--parallel", "2"]), Some(4)).await;
         assert_ne!(killed.code, 0, "{}", killed.stdout);
-        let done = tenon(&bed, &with(&["--yes", "--parallel", "2"]), None).await;
+        let done = guide.enter(&bed, "Migrate", "tenon migrate cas", "--yes --parallel 2").await;
         assert_eq!(done.code, 0, "{}{}", done.stdout, done.stderr);
         must(groups.all_run().await);
         has_ended.store(true, Ordering::Relaxed);
@@ -114,12 +123,15 @@ async fn cluster_autoscaler_s_groups_become_node_pools_and_back() {
     }
     assert_eq!(check(&bed, "EX-03").await["outcome"], "pass");
     assert!(done.stdout.contains("aws eks delete-nodegroup"), "{}", done.stdout);
+    let checked = guide.enter(&bed, "Clean up", "tenon doctor", "").await;
+    assert_eq!(checked.code, 0, "{}{}", checked.stdout, checked.stderr);
     let again = tenon(&bed, &with(&["--yes"]), None).await;
     assert!(again.stdout.contains("Nothing to do"), "{}{}", again.stdout, again.stderr);
     let diff = tenon(&bed, &[&["diff"][..], &target].concat(), None).await;
     assert_eq!(diff.code, 0, "the installation is as it was: {}", diff.stdout);
 
     assert_eq!(denied(&bed), [""; 0]);
+    guide.has_typed_all_but(&[]);
 
     let deployments: Api<Deployment> = Api::namespaced(bed.client(), "kube-system");
     must(deployments.delete(NAME, &DeleteParams::default()).await);

@@ -13,7 +13,9 @@ use tenon_bed::wait::{eventually, must};
 
 use super::calls::{denied, grant};
 use super::command::{check, tenon};
+use crate::guide::Guide;
 
+const GUIDE: &str = include_str!("../../../../docs/src/guides/node-termination-handler.md");
 const APP: &str = "worker";
 
 async fn spot_node(bed: &Bed, user: &User) -> String {
@@ -37,6 +39,9 @@ async fn node_termination_handler_ends_without_a_gap_and_leaves_nothing_of_its_o
     let target = ["--cluster", bed.cluster(), "--region", bed.region()];
     let with = |args: &[&'static str]| [&["migrate", "nth"][..], args, &target].concat();
 
+    let names = [("my-cluster", bed.cluster()), ("eu-central-1", bed.region())];
+    let mut guide = Guide::new(GUIDE, names);
+
     let nothing = tenon(&bed, &with(&["--yes"]), None).await;
     assert_eq!(nothing.code, 0, "{}", nothing.stderr);
     assert!(nothing.stdout.contains("there is no Node Termination Handler"), "{}", nothing.stdout);
@@ -56,7 +61,7 @@ async fn node_termination_handler_ends_without_a_gap_and_leaves_nothing_of_its_o
     must(handler.tenon_hears(true).await);
 
     // There and back, with all of it in AWS.
-    let shown = tenon(&bed, &with(&["--dry-run", "-o", "json"]), None).await;
+    let shown = guide.enter(&bed, "See what would happen", "tenon migrate nth", "-o json").await;
     assert_eq!(shown.code, 0, "{}", shown.stderr);
     let shown: Value = must(serde_json::from_str(&shown.stdout));
     assert_eq!(shown["events"], json!(["spot", "state", "health", "lifecycle"]));
@@ -80,7 +85,7 @@ async fn node_termination_handler_ends_without_a_gap_and_leaves_nothing_of_its_o
     assert!(kept.stdout.contains("helm -n kube-system uninstall handler"), "{}", kept.stdout);
     assert_eq!(must(handler.running().await), (0, 0));
     assert_eq!(check(&bed, "EX-04").await["outcome"], "pass");
-    let undone = tenon(&bed, &with(&["--undo", "--yes"]), None).await;
+    let undone = guide.enter(&bed, "Return", "tenon migrate nth", "--yes").await;
     assert_eq!(undone.code, 0, "{}{}", undone.stdout, undone.stderr);
     must(handler.runs().await);
 
@@ -93,7 +98,7 @@ async fn node_termination_handler_ends_without_a_gap_and_leaves_nothing_of_its_o
         let killed = tenon(&bed, &with(&["--yes"]), Some(after)).await;
         assert_ne!(killed.code, 0, "{}", killed.stdout);
     }
-    let done = tenon(&bed, &with(&["--yes"]), None).await;
+    let done = guide.enter(&bed, "Migrate", "tenon migrate nth", "--yes").await;
     assert_eq!(done.code, 0, "{}{}", done.stdout, done.stderr);
     assert!(done.stdout.contains("Tenon alone handles interruptions"), "{}", done.stdout);
     let again = tenon(&bed, &with(&["--yes"]), None).await;
@@ -113,6 +118,7 @@ async fn node_termination_handler_ends_without_a_gap_and_leaves_nothing_of_its_o
     assert!(refused.stderr.contains("is gone"), "{}", refused.stderr);
 
     assert_eq!(denied(&bed), [""; 0]);
+    guide.has_typed_all_but(&[]);
 
     must(handler.remove().await);
 }
