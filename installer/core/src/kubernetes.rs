@@ -13,6 +13,7 @@ pub mod crds;
 pub mod defaults;
 pub(crate) mod fields;
 pub mod freeze;
+pub mod git_source;
 pub mod helm;
 pub mod last_words;
 pub mod lease;

@@ -7,6 +7,7 @@ use tenon_iam_policies::controller::controller_policies;
 use tenon_iam_policies::cover::gaps;
 use tenon_installer_core::apply::wait::deployment_lacks;
 use tenon_installer_core::desired::Desired;
+use tenon_installer_core::kubernetes::git_source::GitSource;
 use tenon_installer_core::kubernetes::helm;
 use tenon_installer_core::kubernetes::lease::Place;
 use tenon_installer_core::kubernetes::object::{Object, label};
@@ -102,6 +103,7 @@ pub(crate) fn adopt(mut plan: Plan, found: &Karpenter, desired: &Desired, second
     let operator = &found.operator;
     let handed_over = operator.replicas_now() == 0 && operator.adopted_by.as_ref() == Some(id);
     let (Some(ours), false) = (ours, handed_over) else { return plan };
+    plan.warnings.extend(in_git(&operator.live, "after the adoption", 0));
     let before = plan.steps.iter().map(|step| step.id.clone()).collect::<Vec<_>>();
     let action = Action::AwaitRollout { deployment: ours.clone(), seconds };
     // Also when they did a moment ago: it is what the hand-over rests on.
@@ -144,6 +146,16 @@ fn replicas(before: i64, after: i64) -> Vec<Change> {
     changes(&of(before), &of(after))
 }
 
+/// What to do about a tool that applies Karpenter's Deployment from git, and would scale it back.
+fn in_git(karpenter: &Object, when: &str, replicas: i64) -> Option<String> {
+    let GitSource { tool, object, values, .. } = GitSource::of(&karpenter.body)?;
+    Some(format!(
+        "{} is managed by {tool}, which can reset its replicas: {when}, set them to {replicas} in \
+         {values} of {object} in git",
+        karpenter.key()
+    ))
+}
+
 /// Where an object is, without what it holds: that changes while one looks.
 fn place(object: &Object) -> Object {
     Object::at(&object.resource, &object.key())
@@ -161,9 +173,11 @@ pub(crate) fn undo(found: &Karpenter, desired: &Desired, actual: &Actual, second
     };
     let ours = desired.operator.iter().filter(is_ours).collect::<Vec<_>>();
     let adopted = operator.adopted_by.as_ref() == Some(id);
+    let mut warnings = Vec::new();
     let stands_by = operator.replicas_now() == operator.replicas
         && deployment_lacks(Some(&operator.live.body)).is_none();
     if adopted && !stands_by {
+        warnings.extend(in_git(&operator.live, "before the return", operator.replicas));
         let action = Action::HandBack {
             deployment: place(&operator.live),
             replicas: operator.replicas,
@@ -226,7 +240,7 @@ pub(crate) fn undo(found: &Karpenter, desired: &Desired, actual: &Actual, second
     for step in &mut steps {
         step.depends_on.retain(|id| ids.contains(id));
     }
-    Plan { steps, warnings: Vec::new() }
+    Plan { steps, warnings }
 }
 
 /// Takes our policy and our tags off what is somebody else's.

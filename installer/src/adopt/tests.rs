@@ -183,6 +183,36 @@ fn what_is_handed_over_needs_nothing_and_the_way_back_leaves_no_mark() {
 }
 
 #[test]
+fn what_to_change_in_git_is_a_warning_there_and_back() {
+    let by_flux = |karpenter: &mut Karpenter| {
+        let mut live = karpenter.operator.live.body.clone();
+        live["metadata"]["labels"] = json!({
+            "helm.toolkit.fluxcd.io/name": "karpenter",
+            "helm.toolkit.fluxcd.io/namespace": "infra",
+        });
+        karpenter.operator = Operator::of(live).expect("it is Karpenter");
+    };
+    let in_git = |plan: &Plan| -> Vec<String> {
+        let of_git = plan.warnings.iter().filter(|warning| warning.contains("in git"));
+        of_git.cloned().collect()
+    };
+    let mut found = karpenter();
+    let (desired, actual) = beside(&found);
+    assert_eq!(in_git(&adoption(&found, &desired, &actual)), [""; 0]);
+    by_flux(&mut found);
+    let is_managed =
+        "Deployment kube-system/karpenter is managed by Flux, which can reset its replicas";
+    let values = "in spec.values of HelmRelease infra/karpenter in git";
+    let there = format!("{is_managed}: after the adoption, set them to 0 {values}");
+    assert_eq!(in_git(&adoption(&found, &desired, &actual)), [there]);
+    let (after, actual) = handed_over(&found, &desired);
+    assert_eq!(in_git(&adoption(&after, &desired, &actual)), [""; 0], "there is nothing to do");
+    let back = steps::undo(&after, &desired, &actual, SECONDS);
+    let and_back = format!("{is_managed}: before the return, set them to 2 {values}");
+    assert_eq!(in_git(&back), [and_back]);
+}
+
+#[test]
 fn a_role_that_has_everything_gets_no_policy() {
     let mut found = karpenter();
     let all = Document::new([tenon_iam_policies::Statement::allow("All", ["*"])]);
