@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use kube::Client;
@@ -174,6 +174,16 @@ pub struct Finished {
     pub stdout: String,
     /// What it said.
     pub stderr: String,
+}
+
+impl From<Output> for Finished {
+    fn from(output: Output) -> Self {
+        Self {
+            code: Exit::Status(output.status).code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
 }
 
 /// A running bed. [`Bed::stop`] ends it in order; dropping it kills its processes.
@@ -362,11 +372,7 @@ impl Bed {
         let mut command = self.command(program);
         command.args(args).envs(variables.iter().copied());
         let output = command.output().await.map_err(failed)?;
-        let finished = Finished {
-            code: Exit::Status(output.status).code(),
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        };
+        let finished = Finished::from(output);
         let args: Vec<_> = args.iter().map(|arg| arg.as_ref().to_string_lossy()).collect();
         let entry = format!(
             "$ tenon {}\n{}exit code {}\n\n",

@@ -152,24 +152,29 @@ impl Guide {
     /// Commands that have not been typed begin so, and there are no others.
     pub(crate) fn has_typed_all_but(&self, left_out: &[&str]) {
         let commands = self.blocks().into_iter().flat_map(|block| block.commands());
-        let untyped: BTreeSet<_> = commands.filter(|it| !self.typed.contains(it)).collect();
-        let begin_of = |command: &String| {
-            let begin = left_out.iter().find(|begin| command.starts_with(**begin));
-            begin.copied().unwrap_or(command).to_owned()
-        };
-        let begins: BTreeSet<String> = untyped.iter().map(begin_of).collect();
-        assert_eq!(begins, left_out.iter().map(|begin| (*begin).to_owned()).collect());
+        assert_begin(commands.filter(|it| !self.typed.contains(it)), left_out);
     }
+
+    /// Commands that have been typed begin so, and there are no others.
+    pub(crate) fn has_typed_only(&self, typed: &[&str]) {
+        assert_begin(self.typed.iter().cloned(), typed);
+    }
+}
+
+/// Each command has one of these beginnings, and each beginning has a command.
+fn assert_begin(commands: impl Iterator<Item = String>, begins: &[&str]) {
+    let begin_of = |command: String| {
+        let begin = begins.iter().find(|begin| command.starts_with(**begin));
+        begin.map_or(command, |begin| (*begin).to_owned())
+    };
+    let found: BTreeSet<String> = commands.map(begin_of).collect();
+    assert_eq!(found, begins.iter().map(|begin| (*begin).to_owned()).collect());
 }
 
 /// Runs a command to its end.
 async fn enter(bed: &Bed, command: &str) -> Finished {
     let output = must(bed.command(Path::new("sh")).args(["-c", command]).output().await);
-    Finished {
-        code: output.status.code().unwrap_or(-1),
-        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-    }
+    output.into()
 }
 
 /// Runs a command that has to succeed; answers what it printed.

@@ -10,12 +10,7 @@ pub(super) async fn tenon(bed: &Bed, args: &[&str], abort_after: Option<usize>) 
     if let Some(steps) = abort_after {
         command.env("TENON_FAULT_EXIT_AFTER_STEP", steps.to_string());
     }
-    let output = command.output().await.expect("tenon runs");
-    Finished {
-        code: output.status.code().unwrap_or(-1),
-        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-    }
+    command.output().await.expect("tenon runs").into()
 }
 
 /// One check of `tenon doctor`, by its id.

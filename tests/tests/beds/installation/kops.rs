@@ -44,13 +44,9 @@ const TYPED_ELSEWHERE: [&str; 4] = [
 /// Those that are typed where Karpenter, as kOps installs it, stays.
 const TYPED_BESIDE_KARPENTER: [&str; 1] = ["tenon kops augment"];
 /// Those that are typed where Helm installs the operator.
-const TYPED_WITH_HELM: [&str; 5] = [
-    "tenon kops queue",
-    "tenon kops export values",
-    "helm install",
-    "tenon freeze",
-    "kubectl delete nodepools",
-];
+const TYPED_WITH_HELM: [&str; 3] = ["tenon kops queue", "tenon kops export values", "helm install"];
+/// Those that are typed, there, before the cluster is deleted.
+const TYPED_AT_THE_END: [&str; 2] = ["tenon freeze", "kubectl delete nodepools"];
 
 /// The tag of instances that the operator has launched.
 const NODE_POOL: &str = "karpenter.sh/nodepool";
@@ -460,8 +456,10 @@ async fn kops_own_karpenter_gets_a_queue_that_kops_keeps() {
     }
     let section = "Keep Karpenter as kOps installs it";
     let added = format!("--region {} {}", bed.region(), augment[1..].join(" "));
-    let done = guide().enter(&bed, section, TYPED_BESIDE_KARPENTER[0], &added).await;
+    let mut guide = guide();
+    let done = guide.enter(&bed, section, TYPED_BESIDE_KARPENTER[0], &added).await;
     assert_eq!(done.code, 0, "{}{}", done.stdout, done.stderr);
+    guide.has_typed_only(&TYPED_BESIDE_KARPENTER);
     unrestrict(&bed);
     let ours = vec![ADDON_ROLE.to_owned(), "tenon-interruption".to_owned()];
     assert_eq!(in_aws(&bed).await, (1, 5, ours.clone()));
@@ -759,8 +757,9 @@ async fn one_command_installs_into_a_kops_cluster_and_one_removes_all_of_it() {
     unrestrict(&bed);
     let calls = must(bed.aws()).gateway().control().calls().all();
     assert_eq!(calls.iter().filter(|call| call.action.starts_with("eks:")).count(), 0);
-    let elsewhere = [&TYPED_ELSEWHERE[..], &TYPED_BESIDE_KARPENTER, &TYPED_WITH_HELM].concat();
-    guide.has_typed_all_but(&elsewhere);
+    let elsewhere =
+        [&TYPED_ELSEWHERE[..], &TYPED_BESIDE_KARPENTER, &TYPED_WITH_HELM, &TYPED_AT_THE_END];
+    guide.has_typed_all_but(&elsewhere.concat());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -859,7 +858,7 @@ async fn the_operator_runs_in_a_kops_cluster_without_eks() {
     assert!(status.stdout.contains(&missing), "{}", status.stdout);
 
     // Before `kops delete cluster`, nothing is launched any more.
-    for begin in TYPED_WITH_HELM.iter().skip(3) {
+    for begin in TYPED_AT_THE_END {
         let done = guide.enter(&bed, "Delete the cluster", begin, "").await;
         assert_eq!(done.code, 0, "{begin}: {}{}", done.stdout, done.stderr);
     }
@@ -867,4 +866,5 @@ async fn the_operator_runs_in_a_kops_cluster_without_eks() {
     let mut of_pools = instances.values().filter(|one| one.tags.contains_key(NODE_POOL));
     assert!(of_pools.all(|one| !one.state.is_alive()), "{instances:?}");
     assert!(must(user.claims("web").await).is_empty(), "NodeClaims are left");
+    guide.has_typed_only(&[&TYPED_WITH_HELM[..], &TYPED_AT_THE_END].concat());
 }
