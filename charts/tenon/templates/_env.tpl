@@ -1,5 +1,16 @@
-{{- /* The operator's environment. Only what is set is rendered: for the rest the operator's own defaults hold. */ -}}
+{{- /* The operator's environment. A variable may be there once only, and those of controller.env count. */ -}}
 {{- define "tenon.env" -}}
+{{- $own := default list .Values.controller.env -}}
+{{- $names := list -}}
+{{- range $own }}{{ $names = append $names .name }}{{ end -}}
+{{- $env := list -}}
+{{- range include "tenon.settingsEnv" . | fromYamlArray }}
+{{- if not (has .name $names) }}{{ $env = append $env . }}{{ end }}
+{{- end -}}
+{{- concat $env $own | toYaml -}}
+{{- end -}}
+{{- /* The variables of the other values. Only what is set is rendered: for the rest the operator's own defaults hold. */ -}}
+{{- define "tenon.settingsEnv" -}}
 {{- $settings := .Values.settings -}}
 {{- $gates := default dict $settings.featureGates -}}
 {{- if eq (dig "nodeClassCEL" false (default dict $settings.awsFeatureGates) | toString) "true" -}}
@@ -119,8 +130,5 @@
 - name: {{ index . 0 }}
   value: "false"
 {{- end }}
-{{- end }}
-{{- with .Values.controller.env }}
-{{ toYaml . }}
 {{- end }}
 {{- end -}}

@@ -16,7 +16,7 @@ use tenon_installer_core::settings::values::{Values, merge};
 mod karpenter;
 
 /// Each is a values file as a user would write it.
-const VALUE_SETS: [(&str, &str); 31] = [
+const VALUE_SETS: [(&str, &str); 32] = [
     ("nothing", "{}"),
     (
         "one replica and another image",
@@ -78,6 +78,7 @@ const VALUE_SETS: [(&str, &str); 31] = [
         "another Lease",
         "controller:\n  env:\n    - name: LEADER_ELECTION_NAME\n      value: other-lease\n    - name: SECRET\n      valueFrom:\n        secretKeyRef:\n          name: hidden\n          key: a\n",
     ),
+    ("variables that are there already", OWN_VARIABLES),
     (
         "settings off",
         "settings:\n  ignoreDRARequests: false\n  vmMemoryOverheadPercent: 0\n  batchMaxDuration: ''\n  reservedENIs: ''\n",
@@ -121,6 +122,10 @@ const VALUE_SETS: [(&str, &str); 31] = [
         "additionalClusterRoleRules:\n  - apiGroups: ['']\n    resources: [secrets]\n    verbs: [get]\npodDisruptionBudget:\n  name: budget\n  maxUnavailable: 0\n",
     ),
 ];
+
+/// Variables that other values set as well.
+const OWN_VARIABLES: &str = "logLevel: error\ncontroller:\n  env:\n    - name: MEMORY_LIMIT\n      \
+                             value: '100'\n    - name: LOG_LEVEL\n      value: debug\n";
 
 /// Helm from `TENON_HELM`, or as the test bed built it.
 fn helm() -> PathBuf {
@@ -223,6 +228,19 @@ fn value_sets() -> Vec<(String, Value)> {
         }
     }
     sets
+}
+
+#[test]
+fn a_variable_of_the_values_is_there_once_and_in_place_of_another() {
+    let values = format!("{OWN_VARIABLES}settings:\n  clusterName: c\n");
+    let rendered = template("karpenter", "tenon", "kube-system", &values);
+    let deployment = rendered.values().find(|body| body["kind"] == "Deployment");
+    let container = &deployment.expect("it is there")["spec"]["template"]["spec"]["containers"][0];
+    let env = container["env"].as_array().expect("variables");
+    for (name, value) in [("MEMORY_LIMIT", "100"), ("LOG_LEVEL", "debug")] {
+        let found = env.iter().filter(|one| one["name"] == name);
+        assert_eq!(found.map(|one| &one["value"]).collect::<Vec<_>>(), [value], "{name}");
+    }
 }
 
 #[test]

@@ -367,6 +367,9 @@ fn environment(values: &Values) -> Vec<EnvVar> {
             env.push(plain(name, "false"));
         }
     }
-    env.extend(values.controller.env.iter().cloned());
+    // A variable may be there once only, and the values' own count.
+    let own = &values.controller.env;
+    env.retain(|variable| own.iter().all(|one| one.name != variable.name));
+    env.extend(own.iter().cloned());
     env
 }
