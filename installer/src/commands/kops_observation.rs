@@ -43,8 +43,18 @@ pub(super) async fn observe_with(
             reasons: vec!["leave --in-cluster out, or run `helm test`".to_owned()],
         });
     }
-    let aws = global.connect_region(&settings.region).await?;
     let target = Target::of_kubeconfig(&global.kubeconfig()).await?;
+    observe_at(global, target, settings, asking).await
+}
+
+/// The same by an API server that is known.
+pub(super) async fn observe_at(
+    global: &GlobalArgs,
+    target: Target,
+    settings: Settings,
+    asking: Asking,
+) -> Result<Observed, ExpectedError> {
+    let aws = global.connect_region(&settings.region).await?;
     let mut seen = Observation::of_kops(settings, aws, target).observe_kubernetes(asking).await;
     seen.asked.kops = true;
     Ok(seen)

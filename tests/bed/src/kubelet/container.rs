@@ -2,7 +2,7 @@
 //! with back-off, ended on request.
 
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -346,7 +346,13 @@ impl Runner {
         }
         let name = self.pod.name_any();
         let invocation = match &self.program {
-            Program::Local(program) => isolation.command(program, &args, &self.mounts, &name),
+            Program::Local(program) => {
+                // Images of Tenon hold several programs, which are built side by side.
+                let named = command.first().and_then(|path| Path::new(path).file_name());
+                let named = named.map(|name| program.with_file_name(name));
+                let program = named.filter(|path| path.exists()).unwrap_or_else(|| program.clone());
+                isolation.command(&program, &args, &self.mounts, &name)
+            }
             Program::Image(image) => {
                 let root = Root { dir: &image.root, user: &image.process.user };
                 let program = command.first().map(PathBuf::from);

@@ -44,7 +44,8 @@ const TYPED_ELSEWHERE: [&str; 4] = [
 /// Those that are typed where Karpenter, as kOps installs it, stays.
 const TYPED_BESIDE_KARPENTER: [&str; 1] = ["tenon kops augment"];
 /// Those that are typed where Helm installs the operator.
-const TYPED_WITH_HELM: [&str; 3] = ["tenon kops queue", "tenon kops export values", "helm install"];
+const TYPED_WITH_HELM: [&str; 4] =
+    ["tenon kops queue", "tenon kops export values", "helm install", "helm test"];
 /// Those that are typed, there, before the cluster is deleted.
 const TYPED_AT_THE_END: [&str; 2] = ["tenon freeze", "kubectl delete nodepools"];
 
@@ -851,6 +852,9 @@ async fn the_operator_runs_in_a_kops_cluster_without_eks() {
     assert_eq!(removed.code, 0, "{}{}", removed.stdout, removed.stderr);
     let again = kops.tenon(&["queue", "--remove", "--yes"]).await;
     assert!(again.stdout.contains("Nothing to do"), "{}", again.stdout);
+    let checked = guide.enter(&bed, "Look at it", "helm test", "").await;
+    assert_eq!(checked.code, 0, "{}{}", checked.stdout, checked.stderr);
+    assert!(checked.stdout.contains(" 0 not applicable"), "{}", checked.stdout);
     let status = ["status", "--exit-code", "--non-interactive", "--cluster", CLUSTER];
     let status = tenon(&bed, &status, None).await;
     assert_eq!(status.code, 1, "{}{}", status.stdout, status.stderr);
