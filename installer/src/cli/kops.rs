@@ -118,6 +118,10 @@ pub struct InstallArgs {
     /// Don't wait until the operator and the EC2NodeClasses are ready
     #[arg(long)]
     pub no_wait: bool,
+    /// Test the installation with one small node: launch it, wait until it joins, and remove it
+    /// through the interruption queue
+    #[arg(long, conflicts_with = "no_wait")]
+    pub canary: bool,
     /// Give up waiting after this time, such as `90s`, `20m`
     #[arg(long, env = "TENON_TIMEOUT", hide_env_values = true, value_parser = parse_duration, default_value = "20m", value_name = "TIME")]
     pub timeout: Duration,

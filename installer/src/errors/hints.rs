@@ -76,8 +76,8 @@ impl ExpectedError {
                 "run the same command with -vv to see every request and answer".to_owned()
             })],
             Self::Step(StepError { source: Failure::Canary { .. }, .. }) => vec![
-                "run the same command again when that is fixed, or `tenon rollback` to revert the \
-                 preparations"
+                "run the same command again when that is fixed; after `tenon upgrade`, `tenon \
+                 rollback` reverts the preparations"
                     .to_owned(),
             ],
             Self::Step(StepError { source, .. }) => {

@@ -46,6 +46,8 @@ pub(crate) fn caller_policy(place: &Place, profiles: &[String], purpose: Purpose
         "sqs:GetQueueUrl",
         "sqs:ListQueueTags",
         "sqs:SetQueueAttributes",
+        // For `install --canary`.
+        "sqs:SendMessage",
         "sqs:TagQueue",
     ];
     let queue_arn = format!("arn:{partition}:sqs:{region}:{account}:{}", queue_name(cluster));

@@ -13,15 +13,16 @@ use tenon_installer_core::kubernetes::helm;
 use tenon_installer_core::kubernetes::object::{Key, Object, label};
 use tenon_installer_core::kubernetes::operator_deployment::{self, OperatorDeployment, gitops};
 use tenon_installer_core::kubernetes::release::Release;
-use tenon_installer_core::kubernetes::{crds, operator};
+use tenon_installer_core::kubernetes::{canary, crds, operator};
 use tenon_installer_core::observe::labelled;
 use tenon_installer_core::ownership::INSTALL_ID;
-use tenon_installer_core::plan::{Action, Op, Plan, Step, object_step, step_id};
+use tenon_installer_core::plan::{Action, CANARY_GOES, Op, Plan, Step, object_step, step_id};
 use tenon_installer_core::settings::values::Values;
 use tenon_installer_core::words::{count, some};
 
 use super::augment::is_of_add_on;
 use super::operator::NAMESPACE;
+use crate::upgrade::stages::{CANARY, goes, grants, has_other_pods, prove, rollout, widened_rules};
 
 /// What should be there.
 #[derive(Debug)]
@@ -45,6 +46,13 @@ impl Software {
             object.stamp(install_id);
         }
         Self { install_id: install_id.to_owned(), objects }
+    }
+
+    /// One pod as those of its Deployment.
+    fn canary(&self, deployment: &Object) -> Object {
+        let mut canary = canary::of(deployment);
+        canary.stamp(&self.install_id);
+        canary
     }
 
     /// The operator's Deployment.
@@ -136,8 +144,9 @@ impl Found {
         label(live, "app.kubernetes.io/version")
     }
 
-    /// Makes it as it should be, after what the plan has already.
-    pub(crate) fn ensure(&self, software: &Software, plan: &mut Plan) {
+    /// Makes it as it should be, after what the plan has already. Before the pods of the operator
+    /// change, one of the new ones has to become ready, within so many seconds.
+    pub(crate) fn ensure(&self, software: &Software, plan: &mut Plan, seconds: u64) {
         let deployment = software.deployment().map(Object::key);
         let step = |object: &Object| {
             let live = self.objects.get(&object.key());
@@ -147,17 +156,65 @@ impl Found {
         };
         let is_deployment = |object: &&Object| Some(object.key()) == deployment;
         let first = software.objects.iter().filter(|object| !is_deployment(object));
-        plan.steps.extend(first.filter_map(step));
+        let moves = software.deployment().is_some_and(|deployment| self.moves_pods(deployment));
+        let mut later = Vec::new();
+        for object in first {
+            match step(object) {
+                // The pods that run need their rules until they are replaced.
+                Some(step) if moves && grants(object) => {
+                    let live = self.objects.get(&object.key());
+                    let (wide, narrow) = widened_rules(&step, object, live, &[]);
+                    plan.steps.extend(wide);
+                    later.extend(narrow);
+                }
+                step => plan.steps.extend(step),
+            }
+        }
         let done = plan.steps.iter().map(|step| step.id.clone()).collect::<Vec<_>>();
-        let deployment = software.deployment();
-        plan.steps.extend(deployment.and_then(step).map(|step| step.after(done)));
-        let wanted = software.objects.iter().map(Object::key).collect::<BTreeSet<_>>();
+        let mut wanted = software.objects.iter().map(Object::key).collect::<BTreeSet<_>>();
+        let mut last = None;
+        if let Some(deployment) = software.deployment() {
+            let canary = software.canary(deployment);
+            wanted.insert(canary.key());
+            let changed = step(deployment).map(|step| step.after(done));
+            let steps = self.move_pods(deployment, &canary, changed, seconds);
+            last = steps.iter().rfind(|step| step.id != CANARY_GOES).map(|step| step.id.clone());
+            plan.steps.extend(steps);
+        }
+        plan.steps.extend(later.into_iter().map(|step| step.after(last.clone())));
         for object in self.operator_objects() {
             if !wanted.contains(&object.key()) {
                 let because = "no longer in the values";
-                plan.steps.push(delete(object).because([because]).after(deployment.map(step_id)));
+                plan.steps.push(delete(object).because([because]).after(last.clone()));
             }
         }
+    }
+
+    /// The Deployment runs, and its pods are others than those that are wanted.
+    fn moves_pods(&self, deployment: &Object) -> bool {
+        let live = self.objects.get(&deployment.key());
+        live.is_some_and(|live| has_other_pods(deployment, live))
+    }
+
+    /// The step that changes the Deployment, and what comes before and after it.
+    fn move_pods(
+        &self,
+        deployment: &Object,
+        canary: &Object,
+        changed: Option<Step>,
+        seconds: u64,
+    ) -> Vec<Step> {
+        if let Some(changed) = changed.clone().filter(|_| self.moves_pods(deployment)) {
+            let first = prove(canary, &changed, seconds);
+            let rollout = rollout(deployment, seconds).after([changed.id.clone()]);
+            let gone = goes(canary).after([rollout.id.clone()]);
+            return vec![first, changed.after([CANARY.to_owned()]), rollout, gone];
+        }
+        // A run that was killed has left it.
+        let is_left = self.labelled.iter().any(|object| object.key() == canary.key());
+        let applied = changed.as_ref().map(|step| step.id.clone());
+        let gone = is_left.then(|| goes(canary).after(applied));
+        changed.into_iter().chain(gone).collect()
     }
 
     /// Objects of the installation but CRDs, on which objects of others hang.
@@ -199,7 +256,7 @@ mod tests {
 
     fn plan(found: &Found, software: &Software) -> Plan {
         let mut plan = Plan::default();
-        found.ensure(software, &mut plan);
+        found.ensure(software, &mut plan, 60);
         plan
     }
 
@@ -222,6 +279,52 @@ mod tests {
     }
 
     #[test]
+    fn other_pods_come_after_one_of_them_is_ready() {
+        let software = software();
+        let mut found = installed(&software);
+        let deployment = software.deployment().expect("a Deployment");
+        let live = found.objects.get_mut(&deployment.key()).expect("it is there");
+        live["spec"]["template"]["spec"]["containers"][0]["image"] = json!("old");
+        live["metadata"]["annotations"]["tenon.sh/spec-hash"] = json!("old");
+        let ids = |found: &Found| {
+            let steps = plan(found, &software).steps;
+            steps.into_iter().map(|step| (step.id, step.depends_on)).collect::<Vec<_>>()
+        };
+        let applied = "Deployment/kube-system/karpenter".to_owned();
+        let expected = [
+            ("canary".to_owned(), vec![]),
+            (applied.clone(), vec!["canary".to_owned()]),
+            ("rollout".to_owned(), vec![applied]),
+            ("canary-goes".to_owned(), vec!["rollout".to_owned()]),
+        ];
+        assert_eq!(ids(&found), expected);
+        // A run that was killed has left it.
+        found.labelled = vec![software.canary(deployment)];
+        assert_eq!(ids(&found), expected);
+        // What only the old pods needed goes after they have gone.
+        let is_role = |object: &&Object| object.resource.kind == "ClusterRole";
+        let role = software.objects.iter().find(is_role).expect("a ClusterRole");
+        let live = found.objects.get_mut(&role.key()).expect("it is there");
+        let rule = json!({"apiGroups": ["old"], "resources": ["olds"], "verbs": ["get"]});
+        live["rules"].as_array_mut().expect("rules").push(rule);
+        live["metadata"]["annotations"]["tenon.sh/spec-hash"] = json!("old");
+        let steps = ids(&found);
+        let names = steps.iter().map(|(id, _)| id.rsplit('/').next().unwrap_or(id));
+        let expected =
+            ["karpenter-admin", "canary", "karpenter", "rollout", "canary-goes", "narrow"];
+        assert_eq!(names.collect::<Vec<_>>(), expected, "{steps:?}");
+        assert!(steps[5].1.contains(&"rollout".to_owned()), "{steps:?}");
+        found.objects = installed(&software).objects;
+        assert_eq!(ids(&found), [("canary-goes".to_owned(), vec![])]);
+        // Another number of the same pods needs none.
+        found.labelled.clear();
+        let live = found.objects.get_mut(&deployment.key()).expect("it is there");
+        live["spec"]["replicas"] = json!(7);
+        live["metadata"]["annotations"]["tenon.sh/spec-hash"] = json!("old");
+        assert_eq!(ids(&found).len(), 1);
+    }
+
+    #[test]
     fn what_the_values_no_longer_ask_for_is_deleted_after_the_deployment() {
         let software = software();
         let mut found = installed(&software);
@@ -233,7 +336,11 @@ mod tests {
         let steps = plan(&found, &software).steps;
         assert_eq!(steps.len(), 1);
         assert_eq!((steps[0].op, steps[0].resource.as_str()), (Op::Delete, "kube-system/old"));
-        assert_eq!(steps[0].depends_on, ["Deployment/kube-system/karpenter"]);
+        assert_eq!(steps[0].depends_on, Vec::<String>::new());
+        let deployment = software.deployment().expect("a Deployment");
+        found.objects.remove(&deployment.key());
+        let steps = plan(&found, &software).steps;
+        assert_eq!(steps[1].depends_on, [steps[0].id.clone()]);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use tenon_iam_policies::Document;
 use tenon_iam_policies::difference::{Documents, union};
 use tenon_installer_core::apply::wait::deployment_lacks;
 use tenon_installer_core::desired::{Desired, Role};
+use tenon_installer_core::kubernetes::helm::Revision;
 use tenon_installer_core::kubernetes::object::{Object, annotation, first_difference};
 use tenon_installer_core::names;
 use tenon_installer_core::observe::actual::Actual;
@@ -22,7 +23,7 @@ use tenon_installer_core::plan::{
 };
 
 /// Id of the step that tries one pod of the new version.
-const CANARY: &str = "canary";
+pub(crate) const CANARY: &str = "canary";
 /// Id of the step that waits for all pods.
 const ROLLOUT: &str = "rollout";
 /// What the hash of a Kubernetes role begins with whose rules are those of two versions.
@@ -58,7 +59,8 @@ pub(crate) fn staged(
                 }
             }
             Action::Apply(object) if grants(object) => {
-                let (wide, narrow) = widened_rules(&step, object, actual);
+                let live = actual.objects.get(&object.key());
+                let (wide, narrow) = widened_rules(&step, object, live, &actual.releases);
                 early.extend(wide);
                 late.extend(narrow);
             }
@@ -84,16 +86,10 @@ pub(crate) fn staged(
     }
     let applies = early.iter().any(|step| step.id == applied);
     if applies || !late.is_empty() && !is_ready(deployment, actual) {
-        let action = Action::AwaitRollout { deployment: deployment.clone(), seconds };
-        let path = deployment.key().path();
         // After everything that is not for later: what is late must not begin while anything is
         // still to be done for the new version.
         let first = early.iter().map(|step| step.id.clone()).collect::<Vec<_>>();
-        early.push(
-            Step::new(ROLLOUT, "Deployment", &path, Op::Update, action)
-                .because(["wait for all pods"])
-                .after(first),
-        );
+        early.push(rollout(deployment, seconds).after(first));
     }
     for step in &mut late {
         step.depends_on.push(ROLLOUT.to_owned());
@@ -135,15 +131,21 @@ fn is_late(step: &Step) -> bool {
 fn changes_pods(step: &Step, actual: &Actual) -> bool {
     match &step.action {
         Action::Restart(_) => true,
-        Action::Apply(object) => actual.objects.get(&object.key()).is_some_and(|live| {
-            let template = |body: &Value| body["spec"]["template"].clone();
-            first_difference(&template(&object.body), &template(live)).is_some()
-        }),
+        Action::Apply(object) => {
+            actual.objects.get(&object.key()).is_some_and(|live| has_other_pods(object, live))
+        }
         _ => false,
     }
 }
 
-fn prove(canary: &Object, deployment: &Step, seconds: u64) -> Step {
+/// Whether a Deployment makes other pods than the live one.
+pub(crate) fn has_other_pods(deployment: &Object, live: &Value) -> bool {
+    let template = |body: &Value| body["spec"]["template"].clone();
+    first_difference(&template(&deployment.body), &template(live)).is_some()
+}
+
+/// Tries one pod before the step that changes them all.
+pub(crate) fn prove(canary: &Object, deployment: &Step, seconds: u64) -> Step {
     let key = canary.key();
     let action = Action::ProveCanary { canary: canary.clone(), seconds };
     Step::new(CANARY, "Deployment", &key.path(), Op::Create, action)
@@ -153,7 +155,15 @@ fn prove(canary: &Object, deployment: &Step, seconds: u64) -> Step {
         .needs(&["create"], "subjectaccessreviews")
 }
 
-fn goes(canary: &Object) -> Step {
+/// Waits for all pods.
+pub(crate) fn rollout(deployment: &Object, seconds: u64) -> Step {
+    let action = Action::AwaitRollout { deployment: deployment.clone(), seconds };
+    let path = deployment.key().path();
+    Step::new(ROLLOUT, "Deployment", &path, Op::Update, action).because(["wait for all pods"])
+}
+
+/// Removes the pod that was tried.
+pub(crate) fn goes(canary: &Object) -> Step {
     let key = canary.key();
     let action = Action::RemoveCanary { canary: canary.clone() };
     Step::new(CANARY_GOES, "Deployment", &key.path(), Op::Delete, action)
@@ -216,17 +226,22 @@ fn with_origins(mut changes: Vec<Change>, step: &Step) -> Vec<Change> {
 }
 
 /// Whether an object says what the operator may do in the cluster.
-fn grants(object: &Object) -> bool {
+pub(crate) fn grants(object: &Object) -> bool {
     matches!(object.resource.kind.as_str(), "ClusterRole" | "Role")
 }
 
 /// The step of a Kubernetes role in two, if the live one grants what the new one does not: rules
 /// for both versions, and those of the new one alone.
-fn widened_rules(step: &Step, object: &Object, actual: &Actual) -> (Option<Step>, Option<Step>) {
+pub(crate) fn widened_rules(
+    step: &Step,
+    object: &Object,
+    live: Option<&Value>,
+    releases: &[Revision],
+) -> (Option<Step>, Option<Step>) {
     let rules = |body: &Value| body["rules"].as_array().cloned().unwrap_or_default();
     let wanted = rules(&object.body);
-    let live = actual.objects.get(&object.key()).map(rules).unwrap_or_default();
-    let old = live.iter().filter(|rule| !wanted.contains(rule)).cloned().collect::<Vec<_>>();
+    let granted = live.map(rules).unwrap_or_default();
+    let old = granted.iter().filter(|rule| !wanted.contains(rule)).cloned().collect::<Vec<_>>();
     if old.is_empty() {
         return (Some(step.clone()), None);
     }
@@ -236,18 +251,16 @@ fn widened_rules(step: &Step, object: &Object, actual: &Actual) -> (Option<Step>
     // be narrowed.
     let hash = names::hash(&wide.body["rules"].to_string(), 12);
     wide.annotate([(SPEC_HASH.to_owned(), format!("{WIDE}{hash}"))].into());
-    let is_wide = wanted.iter().all(|rule| live.contains(rule))
-        && actual.objects.get(&object.key()).is_some_and(|live| {
+    let is_wide = wanted.iter().all(|rule| granted.contains(rule))
+        && live.is_some_and(|live| {
             annotation(live, SPEC_HASH).is_some_and(|hash| hash.starts_with(WIDE))
         });
     let rules = json!({"rules": wide.body["rules"]});
     let mut narrow = step.clone().because(["without the rules that only the old version needed"]);
     narrow.changes = with_origins(field_changes(&rules, &json!({"rules": wanted})), step);
     let first = (!is_wide).then(|| {
-        let changes = actual
-            .objects
-            .get(&object.key())
-            .map(|live| with_origins(object_changes(&wide, live, &actual.releases), step))
+        let changes = live
+            .map(|live| with_origins(object_changes(&wide, live, releases), step))
             .unwrap_or_default();
         let action = Action::Apply(wide);
         Step { action, changes, ..step.clone() }.because(["rules for both versions"])

@@ -25,6 +25,7 @@ use super::super::shown_plan;
 use super::super::until_object::until_object;
 use super::addon::{apply, wanted};
 use super::{Source, lock_file, say_rest, unfit};
+use crate::canary::Canary;
 use crate::cli::GlobalArgs;
 use crate::cli::kops::InstallArgs;
 use crate::cli::overlay::overlay_deploy;
@@ -54,6 +55,8 @@ struct Installation {
 
 pub(super) async fn run(
     global: &GlobalArgs,
+    /// How long the pods of another version may take to become ready.
+    seconds: u64,
     args: &InstallArgs,
     printer: Printer,
     cleanup: &Cleanup,
@@ -67,7 +70,8 @@ pub(super) async fn run(
     has_role(&source, &place).await?;
     let events = wanted(&source).await?;
     let software = Software::new(&settings.values, &events.installation.id);
-    let installation = Installation { source, kube, events, software, generated };
+    let seconds = args.timeout.as_secs();
+    let installation = Installation { source, kube, events, software, generated, seconds };
     let kube = &installation.kube;
     let file = lock_file(global, &place.cluster);
     let take_lock = || take_lock_of(kube, file.as_deref(), global, "kops install", cleanup);
@@ -119,6 +123,13 @@ pub(super) async fn run(
     printer.json(&report);
     printer.prose(&if done == 0 {
         "Nothing to do: Tenon is installed as asked for.".to_owned()
+    if args.canary {
+        let context = installation.context();
+        let queue = queue_name(&place.cluster);
+        let timeout = args.timeout;
+        let canary = Canary { context: &context, queue: Some(&queue), timeout, printer };
+        report["canary"] = json!(Box::pin(canary.run(cleanup)).await?);
+    }
     } else {
         format!("Tenon is installed ({summary}).")
     });
@@ -179,7 +190,7 @@ async fn has_role(source: &Source, place: &Place) -> Result<(), ExpectedError> {
 impl Installation {
     /// What is to be done, or why nothing must be.
     async fn look(&self) -> Result<(Plan, Comparison), ExpectedError> {
-        let Self { source, kube, events, software, generated } = self;
+        let Self { source, kube, events, software, generated, seconds } = self;
         let queue = async { Events::read(&source.aws, events).await.map_err(observe_failed) };
         let objects = async { Found::read(kube, software).await.map_err(observe_failed) };
         let compared = source.compare(generated, kube, false);
@@ -198,7 +209,7 @@ impl Installation {
             return Err(unfit(reasons));
         }
         let mut plan = queue.ensure(events);
-        found.ensure(software, &mut plan);
+        found.ensure(software, &mut plan, *seconds);
         let first = plan.steps.iter().map(|step| step.id.clone()).collect::<Vec<_>>();
         let then = compared.plan.steps.drain(..).map(|step| step.after(first.clone()));
         plan.steps.extend(then);

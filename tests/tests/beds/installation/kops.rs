@@ -607,6 +607,30 @@ async fn stop_operator(bed: &Bed) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+/// The operator's pods change if one of the new ones becomes ready, and otherwise not; what a run
+/// that was killed has left of it goes with the next one.
+async fn changes_pods(kops: &Kops) {
+    let deployments: Api<Deployment> = Api::namespaced(kops.bed.client(), "kube-system");
+    let broken = kops.bed.dir().join("broken.yaml");
+    let env = [json!({ "name": "KUBE_CLIENT_QPS", "value": "many" })];
+    must(std::fs::write(&broken, json!({ "controller": { "env": env } }).to_string()));
+    let before = must(deployments.get("karpenter").await).spec;
+    let failed = install(kops, &["--yes", "--values", &broken.display().to_string()], None).await;
+    assert_ne!(failed.code, 0, "{}", failed.stdout);
+    assert!(failed.stderr.contains("can't take over"), "{}", failed.stderr);
+    assert_eq!(must(deployments.get("karpenter").await).spec, before, "it was changed");
+    let killed = install(kops, &["--yes", "--set", "logLevel=debug"], Some(1)).await;
+    assert_ne!(killed.code, 0, "{}", killed.stdout);
+    must(deployments.get("karpenter-canary").await);
+    for values in [&["--set", "logLevel=debug"][..], &[]] {
+        let changed = install(kops, &[&["--yes"], values].concat(), None).await;
+        assert_eq!(changed.code, 0, "{}{}", changed.stdout, changed.stderr);
+        let left = must(deployments.get_opt("karpenter-canary").await);
+        assert!(left.is_none(), "the canary is left");
+    }
+    assert_eq!(must(deployments.get("karpenter").await).spec, before);
+}
+
 async fn one_command_installs_into_a_kops_cluster_and_one_removes_all_of_it() {
     let bed = Arc::new(must(Bed::start(BedConfig::default()).await));
     let kops = Kops { bed: Arc::clone(&bed) };
@@ -676,10 +700,12 @@ async fn one_command_installs_into_a_kops_cluster_and_one_removes_all_of_it() {
     );
     let done = guide.enter(&bed, section, "tenon kops install", &only_here).await;
     assert_eq!(done.code, 0, "{}{}", done.stdout, done.stderr);
-    let again = install(&kops, &["--yes", "-o", "json"], None).await;
+    let again = install(&kops, &["--yes", "--canary", "-o", "json"], None).await;
     let again: Value = must(serde_json::from_str(&again.stdout));
     assert_eq!((&again["changed"], &again["ready"]), (&json!(0), &json!(true)), "{again}");
     must(user.scale("shop", 2, &json!({ "tier": "web" })).await);
+    assert!(again["canary"]["joinedSeconds"].is_u64(), "{again}");
+    assert!(again["canary"]["messageSeconds"].is_u64(), "{again}");
     must(user.runs("shop", 2).await);
     let status = ["status", "--exit-code", "--non-interactive", "--cluster", CLUSTER];
     let status = tenon(&bed, &status, None).await;
@@ -703,19 +729,23 @@ async fn one_command_installs_into_a_kops_cluster_and_one_removes_all_of_it() {
     let generated = must(std::fs::read_to_string(bed.dir().join("nodepools.yaml")));
     assert!(generated.contains("kind: NodePool"), "{generated}");
 
-    // Another value is one update.
-    for (other, path) in [
-        (["--set", "logLevel=debug"], "env[name=LOG_LEVEL].value"),
-        (["--replicas", "2"], "spec.replicas"),
+    // Another value is one update, for which one of the new pods has to become ready.
+    let applied = "Deployment/kube-system/karpenter";
+    let through = ["canary", applied, "rollout", "canary-goes"];
+    for (other, path, steps) in [
+        (["--set", "logLevel=debug"], "env[name=LOG_LEVEL].value", &through[..]),
+        (["--replicas", "2"], "spec.replicas", &[applied]),
     ] {
         let dry = install(&kops, &[&other[..], &["--dry-run", "-o", "json"]].concat(), None).await;
         let dry: Value = must(serde_json::from_str(&dry.stdout));
         let changed = dry["actions"].as_array().expect("a list");
-        let kinds = changed.iter().map(|step| step["type"].as_str().expect("a type"));
-        assert_eq!(kinds.collect::<Vec<_>>(), ["Deployment"], "{dry}");
-        assert!(changed[0]["changes"].to_string().contains(path), "{dry}");
+        let ids = changed.iter().map(|step| step["id"].as_str().expect("an id"));
+        assert_eq!(ids.collect::<Vec<_>>(), steps, "{dry}");
+        let changes = changed.iter().find(|step| step["id"] == applied).map(|it| &it["changes"]);
+        assert!(changes.is_some_and(|all| all.to_string().contains(path)), "{dry}");
     }
 
+    changes_pods(&kops).await;
     // Who may not list roles does not know whether one is left.
     let half = reader(&bed, &[]).await;
     let half = uninstall(&kops, &[&half, "--dry-run"], None).await;
