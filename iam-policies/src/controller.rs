@@ -17,6 +17,10 @@ const NODE_CLAIM_TAG: &str = "karpenter.sh/nodeclaim";
 const NODE_CLASS_TAG: &str = "karpenter.k8s.aws/ec2nodeclass";
 const REGION_TAG: &str = "topology.kubernetes.io/region";
 
+/// Ids of statements that are shortened.
+const CREATION_TAGGING: &str = "AllowScopedResourceCreationTagging";
+const DELETION: &str = "AllowScopedDeletion";
+
 /// One of the parts that the controller's permissions come in. Upstream split them because one
 /// managed policy can't hold them all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -96,6 +100,34 @@ pub fn controller_policies(scope: &Scope) -> Vec<NamedPolicy> {
         .collect()
 }
 
+/// What policies of [`controller_policies`] allow, in one document of fewer characters and without
+/// statement ids, for a role whose inline policies have little room left. It differs in two
+/// statements:
+///
+/// - Tagging what a call creates is allowed for every kind of resource, not for a list of kinds.
+///   `ec2:CreateAction` names the calls, and these create only what the list names.
+/// - Launches from the launch templates of a NodePool, and the removal of what a NodePool owns, are
+///   one statement. No launch refers to an instance that exists.
+pub fn shortened(policies: impl IntoIterator<Item = NamedPolicy>, scope: &Scope) -> Document {
+    let mut short = Vec::<Statement>::new();
+    for mut statement in policies.into_iter().flat_map(|one| one.document.statements) {
+        let sid = statement.sid.take();
+        match sid.as_deref() {
+            Some(CREATION_TAGGING) => {
+                short.push(statement.on([scope.ec2("*")]));
+            }
+            Some(DELETION) => {
+                match short.iter_mut().find(|one| one.conditions == statement.conditions) {
+                    Some(launches) => launches.join(statement),
+                    None => short.push(statement),
+                }
+            }
+            _ => short.push(statement),
+        }
+    }
+    Document::new(short)
+}
+
 fn node_lifecycle(scope: &Scope) -> Document {
     let made_by_launches = || {
         [
@@ -139,8 +171,7 @@ fn node_lifecycle(scope: &Scope) -> Document {
             scope,
         ),
         tagged_for_a_node_pool(
-            Statement::allow("AllowScopedResourceCreationTagging", ["ec2:CreateTags"])
-                .on(made_by_launches()),
+            Statement::allow(CREATION_TAGGING, ["ec2:CreateTags"]).on(made_by_launches()),
             scope,
         )
         .when(
@@ -160,11 +191,8 @@ fn node_lifecycle(scope: &Scope) -> Document {
             [CLUSTER_NAME_TAG, NODE_CLAIM_TAG, "Name"],
         ),
         owned_by_a_node_pool(
-            Statement::allow(
-                "AllowScopedDeletion",
-                ["ec2:TerminateInstances", "ec2:DeleteLaunchTemplate"],
-            )
-            .on([scope.ec2("instance"), scope.ec2("launch-template")]),
+            Statement::allow(DELETION, ["ec2:TerminateInstances", "ec2:DeleteLaunchTemplate"])
+                .on([scope.ec2("instance"), scope.ec2("launch-template")]),
             scope,
         ),
     ])

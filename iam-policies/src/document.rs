@@ -250,6 +250,19 @@ impl Statement {
         self
     }
 
+    /// Adds the actions and the resources of a statement with the same conditions.
+    pub(crate) fn join(&mut self, other: Self) {
+        if let (Actions::Only(own), Actions::Only(actions)) = (&mut self.actions, other.actions) {
+            own.extend(actions);
+        }
+        if let (Some(Resources::Only(own)), Some(Resources::Only(resources))) =
+            (&mut self.resources, other.resources)
+        {
+            let new = resources.into_iter().filter(|one| !own.contains(one)).collect::<Vec<_>>();
+            own.extend(new);
+        }
+    }
+
     fn canonical(&self) -> Self {
         fn sorted(values: &[String]) -> Vec<String> {
             values.iter().cloned().collect::<BTreeSet<_>>().into_iter().collect()

@@ -7,6 +7,7 @@ pub(crate) mod augment;
 pub(crate) mod caller;
 pub(crate) mod compare;
 pub(crate) mod operator;
+pub(crate) mod permissions;
 pub(crate) mod read;
 pub(crate) mod software;
 mod store;

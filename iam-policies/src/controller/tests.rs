@@ -1,4 +1,5 @@
 use super::*;
+use crate::cover::gaps;
 use crate::scope::{Features, Partition};
 use crate::size::{MANAGED_LIMIT, check_inline};
 
@@ -166,4 +167,36 @@ fn too_many_node_roles_are_refused_before_the_first_call() {
             .contains("shorter cluster name")
     );
     assert_eq!(too_large_to_be_managed(&policies), ["KarpenterControllerIAMIntegrationPolicy"]);
+}
+
+#[test]
+fn the_short_document_allows_the_same_and_what_no_call_asks_for() {
+    let scope = Scope {
+        features: Features {
+            instance_profiles: InstanceProfiles::Static,
+            zonal_shift: false,
+            ..Features::upstream()
+        },
+        ..scope()
+    };
+    let policies = controller_policies(&scope);
+    let short = shortened(policies.clone(), &scope);
+    for document in documents(&policies) {
+        assert_eq!(gaps([&short], document), []);
+    }
+    let more = gaps(documents(&policies), &short);
+    let more = more.iter().map(|gap| {
+        let kind = gap.resource.trim_start_matches("arn:aws:ec2:eu-central-1:*:");
+        (gap.action.as_str(), kind)
+    });
+    assert_eq!(
+        more.collect::<Vec<_>>(),
+        [
+            ("ec2:RunInstances", "instance/*"),
+            ("ec2:CreateFleet", "instance/*"),
+            ("ec2:CreateTags", "*/*"),
+        ]
+    );
+    let size = documents(&policies).map(Document::size).sum::<usize>();
+    assert!(short.size() + 900 < size, "{} and {size}", short.size());
 }

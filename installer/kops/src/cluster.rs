@@ -25,6 +25,19 @@ pub struct Cluster {
     pub node_labels: BTreeMap<String, String>,
     /// kOps' own add-on for Karpenter is on.
     pub has_karpenter_addon: bool,
+    /// AWS trusts the cluster's tokens, so that ServiceAccounts can have roles.
+    pub has_oidc_provider: bool,
+    /// What the role of the control plane has beside kOps' own statements.
+    pub control_plane_policy: Option<AdditionalPolicy>,
+}
+
+/// Permissions of nodes that a Cluster adds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdditionalPolicy {
+    /// The key in `spec.additionalPolicies`.
+    pub key: String,
+    /// Statements of a policy: a list in JSON.
+    pub statements: String,
 }
 
 /// A subnet of the cluster.
@@ -71,6 +84,8 @@ struct Spec {
     cloud_labels: BTreeMap<String, String>,
     kubelet: Kubelet,
     karpenter: Karpenter,
+    service_account_issuer_discovery: IssuerDiscovery,
+    additional_policies: BTreeMap<String, String>,
     #[serde(rename = "DisableSubnetTags")]
     disable_subnet_tags: bool,
 }
@@ -94,6 +109,13 @@ struct Karpenter {
     enabled: bool,
 }
 
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct IssuerDiscovery {
+    #[serde(rename = "enableAWSOIDCProvider")]
+    enables_aws_oidc_provider: bool,
+}
+
 impl Cluster {
     /// Reads the file `config`.
     ///
@@ -115,6 +137,11 @@ impl Cluster {
             subnets => subnets,
         };
         let tagged = spec.networking.tag_subnets.unwrap_or(!spec.disable_subnet_tags);
+        // kOps accepts both keys in v1alpha2, and stores the second one.
+        let mut policies = spec.additional_policies.into_iter();
+        let control_plane_policy = policies.find(|(key, statements)| {
+            ["control-plane", "master"].contains(&key.as_str()) && !statements.is_empty()
+        });
         let base = spec.config_store["base"].as_str().map(str::to_owned);
         Ok(Self {
             name,
@@ -124,6 +151,9 @@ impl Cluster {
             cloud_labels: spec.cloud_labels,
             node_labels: spec.kubelet.node_labels,
             has_karpenter_addon: spec.karpenter.enabled,
+            has_oidc_provider: spec.service_account_issuer_discovery.enables_aws_oidc_provider,
+            control_plane_policy: control_plane_policy
+                .map(|(key, statements)| AdditionalPolicy { key, statements }),
         })
     }
 }

@@ -180,19 +180,24 @@ impl Group {
         &self.spec.image
     }
 
+    /// It holds nodes of the control plane.
+    pub(crate) fn is_of_control_plane(&self) -> bool {
+        ["Master", "ControlPlane"].contains(&self.spec.role.as_str())
+    }
+
     /// Name of the instance profile of its nodes.
     pub fn profile(&self, cluster: &str) -> String {
         let own = self.spec.iam.as_ref().and_then(|iam| iam.profile.as_deref());
         match own.filter(|profile| !profile.is_empty()) {
             Some(profile) => profile.rsplit('/').next().unwrap_or_default().to_owned(),
+            None if self.is_of_control_plane() => names::control_plane_profile_name(cluster),
             None => names::profile_name(cluster),
         }
     }
 
     /// How many nodes of the control plane it has.
     pub fn control_planes(&self) -> i64 {
-        let is_one = ["Master", "ControlPlane"].contains(&self.spec.role.as_str());
-        if is_one { self.spec.min_size.unwrap_or(1).max(0) } else { 0 }
+        if self.is_of_control_plane() { self.spec.min_size.unwrap_or(1).max(0) } else { 0 }
     }
 
     /// It excludes instance types by patterns, which only the list of all types resolves.

@@ -28,7 +28,7 @@ mod taint;
 mod truncate;
 
 pub use self::boot::{Boot, USER_DATA_LIMIT, config_hash};
-pub use self::cluster::{Cluster, Subnet, SubnetType};
+pub use self::cluster::{AdditionalPolicy, Cluster, Subnet, SubnetType};
 pub use self::generate::{Facts, GROUP_LABEL, Generated, generate};
 pub use self::group::{Group, Manager};
 pub use self::image::{Image, ImageSource};
@@ -36,7 +36,10 @@ pub use self::input::Note;
 pub use self::location::{
     CLUSTER_FILE, GROUPS_FOLDER, Location, LocationError, node_config_file, script_file,
 };
-pub use self::names::{profile_name, queue_name, role_name, rule_name};
+pub use self::names::{
+    additional_policy_name, control_plane_profile_name, profile_name, queue_name, role_name,
+    rule_name,
+};
 pub use self::patch::{PATCH_ANNOTATION, Patches, apply_recorded, parse_patches};
 pub use self::problem::Problem;
 

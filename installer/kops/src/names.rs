@@ -35,6 +35,16 @@ pub fn profile_name(cluster: &str) -> String {
     truncate::name(&format!("nodes.{cluster}"), LONGEST_ROLE)
 }
 
+/// The same for the nodes of the control plane.
+pub fn control_plane_profile_name(cluster: &str) -> String {
+    truncate::name(&format!("masters.{cluster}"), LONGEST_ROLE)
+}
+
+/// The inline policy into which kOps writes what the Cluster adds to a role of its own.
+pub fn additional_policy_name(role: &str) -> String {
+    format!("additional.{role}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

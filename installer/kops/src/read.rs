@@ -1,7 +1,7 @@
 //! Reads a cluster from its state store, and generates its objects. Who reads files and asks AWS is
 //! up to the caller.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::boot::Boot;
 use crate::cluster::Cluster;
@@ -88,6 +88,8 @@ pub struct State {
     pub all: Vec<String>,
     /// How many nodes the control plane has.
     pub control_planes: i64,
+    /// Names of their instance profiles.
+    pub control_plane_profiles: BTreeSet<String>,
     /// Names of the InstanceGroups of nodes that are Auto Scaling groups.
     pub others: Vec<String>,
     /// What is wrong with InstanceGroups, by name.
@@ -175,6 +177,7 @@ pub async fn state<C: Cloud>(
         groups: Vec::new(),
         all: Vec::new(),
         control_planes: 0,
+        control_plane_profiles: BTreeSet::new(),
         others: Vec::new(),
         problems: BTreeMap::new(),
     };
@@ -195,6 +198,9 @@ pub async fn state<C: Cloud>(
             }
         };
         state.control_planes += group.control_planes();
+        if group.is_of_control_plane() {
+            state.control_plane_profiles.insert(group.profile(&state.cluster.name));
+        }
         if !group.is_of_nodes() {
             continue;
         }

@@ -105,7 +105,10 @@ fn what_differs_from_an_auto_scaling_group_is_said_field_by_field() {
 
 #[test]
 fn both_versions_of_the_api_say_the_same() {
-    assert_eq!(Cluster::parse(CLUSTER_3).expect("a cluster"), cluster());
+    let mut cluster_3 = Cluster::parse(CLUSTER_3).expect("a cluster");
+    let policy = cluster_3.control_plane_policy.as_mut().expect("statements");
+    assert_eq!(std::mem::replace(&mut policy.key, "master".to_owned()), "control-plane");
+    assert_eq!(cluster_3, cluster());
     assert_eq!(generated(FULL_3).objects, generated(FULL).objects);
     assert_eq!(generated(FULL_3).notes.len(), generated(FULL).notes.len());
 }

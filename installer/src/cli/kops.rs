@@ -22,7 +22,7 @@ pub struct KopsArgs {
 pub enum KopsCommand {
     /// Install the operator, its interruption queue, and the NodePools for the InstanceGroups
     ///
-    /// The operator's IAM role must exist: kOps creates it from what `tenon kops export cluster`
+    /// kOps gives the operator its permissions in AWS, from what `tenon kops export cluster`
     /// prints. Run the command again after an upgrade of `tenon`, with other values, or after it
     /// was interrupted: what is there already is not changed.
     Install(InstallArgs),

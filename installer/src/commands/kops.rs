@@ -5,6 +5,7 @@ mod export;
 mod install;
 mod uninstall;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -33,7 +34,7 @@ use crate::errors::ExpectedError;
 use crate::exit_codes::EXIT_DRIFT;
 use crate::kops::ReadError;
 use crate::kops::compare::{Comparison, against_cluster, compare};
-use crate::kops::operator::Place;
+use crate::kops::operator::{Identity, Place};
 use crate::kops::read;
 use crate::printer::Printer;
 
@@ -260,10 +261,26 @@ impl Source {
     /// Where the operator runs, and the roles of its nodes if they are asked for.
     async fn place(&self, with_roles: bool) -> Result<Place, ExpectedError> {
         let caller = facts::read_caller(&self.aws).await.map_err(observe_failed)?;
-        let node_roles = if with_roles {
-            read::node_roles(&self.aws, &self.state).await.map_err(failed)?
+        let roles = async |profiles: &BTreeSet<String>| {
+            if !with_roles {
+                return Ok(Vec::new());
+            }
+            read::profile_roles(&self.aws, profiles).await.map_err(failed)
+        };
+        let node_roles = roles(&read::node_profiles(&self.state)).await?;
+        let cluster = &self.state.cluster;
+        let identity = if cluster.has_oidc_provider {
+            Identity::ServiceAccount
         } else {
-            Vec::new()
+            if self.state.control_plane_profiles.is_empty() {
+                let why = "the state store holds no InstanceGroup of the control plane, whose role \
+                           has the operator's permissions in a cluster without an OIDC provider";
+                return Err(unfit(vec![why.to_owned()]));
+            }
+            Identity::ControlPlane {
+                roles: roles(&self.state.control_plane_profiles).await?,
+                policy: cluster.control_plane_policy.clone(),
+            }
         };
         let folder = self.location.join(&self.state.cluster.name);
         let config_base = self.state.config_base(&folder).map_err(|error| failed(error.into()))?;
@@ -274,6 +291,7 @@ impl Source {
             region: self.region.clone(),
             account: caller.account,
             control_planes: self.state.control_planes,
+            identity,
             node_roles,
         })
     }
@@ -301,6 +319,16 @@ impl Source {
     ) -> Result<Comparison, ExpectedError> {
         let objects = generated.iter().flat_map(|one| one.objects.iter().cloned()).collect();
         compare(kube, objects, &self.state.all, prunes).await.map_err(observe_failed)
+    }
+
+    /// Who else has the operator's permissions.
+    fn say_identity(&self, printer: Printer) {
+        if !self.state.cluster.has_oidc_provider {
+            printer.note(
+                "AWS does not trust tokens of this cluster, so the operator's permissions belong \
+                 to the control plane: all that runs on the network of its nodes has them, too.",
+            );
+        }
     }
 
     fn say_others(&self, printer: Printer) {
@@ -411,6 +439,11 @@ fn say_rest(found: &Comparison, printer: Printer) {
 /// By which the next run on this machine knows that the one that held the lock was killed.
 fn lock_file(global: &GlobalArgs, cluster: &str) -> Option<PathBuf> {
     Some(global.records()?.join(format!("kops-{cluster}.lock")))
+}
+
+/// The name of a role.
+fn role_of(arn: &str) -> &str {
+    arn.rsplit('/').next().unwrap_or(arn)
 }
 
 fn failed(error: ReadError) -> ExpectedError {

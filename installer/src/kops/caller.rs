@@ -5,7 +5,8 @@ use tenon_iam_policies::{Document, Statement};
 use tenon_installer_core::observe::ec2::NODE_POOL_TAG;
 use tenon_kops::{queue_name, role_name, rule_name};
 
-use super::operator::{Place, role};
+use super::operator::Place;
+use super::permissions::roles;
 
 /// What `tenon kops` is run for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,9 +46,9 @@ pub(crate) fn caller_policy(place: &Place, profiles: &[String], purpose: Purpose
         "sqs:GetQueueAttributes",
         "sqs:GetQueueUrl",
         "sqs:ListQueueTags",
-        "sqs:SetQueueAttributes",
         // For `install --canary`.
         "sqs:SendMessage",
+        "sqs:SetQueueAttributes",
         "sqs:TagQueue",
     ];
     let queue_arn = format!("arn:{partition}:sqs:{region}:{account}:{}", queue_name(cluster));
@@ -77,8 +78,8 @@ pub(crate) fn caller_policy(place: &Place, profiles: &[String], purpose: Purpose
                 "iam:ListAttachedRolePolicies",
                 "iam:ListRolePolicies",
             ];
-            let operator = scope.role_arn("/", &role(place));
-            statements.push(Statement::allow("AllowReadingOperatorRole", read_role).on([operator]));
+            let operator = Statement::allow("AllowReadingOperatorRole", read_role);
+            statements.push(operator.on(roles(place)));
             let templates = format!("arn:{partition}:ec2:{region}:{account}:launch-template/*");
             let of_cluster = format!("aws:ResourceTag/{}", scope.cluster_tag());
             statements.push(
@@ -119,6 +120,7 @@ pub(crate) fn caller_policy(place: &Place, profiles: &[String], purpose: Purpose
 mod tests {
     use tenon_kops::Location;
 
+    use super::super::operator::Identity;
     use super::*;
 
     /// The statements, as JSON.
@@ -129,6 +131,7 @@ mod tests {
             region: "eu-west-1".to_owned(),
             account: "123456789012".to_owned(),
             control_planes: 1,
+            identity: Identity::ServiceAccount,
             node_roles: vec!["arn:aws:iam::123456789012:role/nodes.shop.example.com".to_owned()],
             config_base: store.join("shop.example.com"),
             store,

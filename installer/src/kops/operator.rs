@@ -1,18 +1,16 @@
-//! Tenon's operator in a kOps cluster, as kOps and Helm install it: the permissions that go into
-//! the Cluster, and the values of the chart.
+//! Tenon's operator in a kOps cluster: where it runs, and the values of the chart.
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::core::ApiResource;
 use serde_json::{Map, Value, json};
-use tenon_iam_policies::controller::{ControllerPolicy, controller_policies};
-use tenon_iam_policies::size::{SizeError, check_inline};
-use tenon_iam_policies::{Document, Features, InstanceProfiles, Partition, Scope, Statement};
+use tenon_iam_policies::{Features, InstanceProfiles, Partition, Scope, Statement};
 use tenon_installer_core::kubernetes::object::Key;
 use tenon_installer_core::settings::values::merge;
 use tenon_kops::{
-    CLUSTER_FILE, GROUPS_FOLDER, Location, node_config_file, queue_name, role_name, script_file,
+    AdditionalPolicy, CLUSTER_FILE, GROUPS_FOLDER, Location, node_config_file, queue_name,
+    role_name, script_file,
 };
 
 /// The operator's ServiceAccount, as the chart names it.
@@ -28,6 +26,20 @@ const TOKEN_SECONDS: u32 = 86_400;
 /// The label and taint of nodes of the control plane.
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
+/// How the operator gets its permissions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Identity {
+    /// By a role that kOps creates for its ServiceAccount.
+    ServiceAccount,
+    /// By the role of the control plane's nodes, since AWS does not trust the cluster's tokens.
+    ControlPlane {
+        /// ARNs of the roles.
+        roles: Vec<String>,
+        /// What the Cluster adds to them.
+        policy: Option<AdditionalPolicy>,
+    },
+}
+
 /// Where the operator runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
@@ -39,6 +51,8 @@ pub(crate) struct Place {
     pub account: String,
     /// How many nodes its control plane has.
     pub control_planes: i64,
+    /// How it gets its permissions.
+    pub identity: Identity,
     /// ARNs of the roles of its nodes.
     pub node_roles: Vec<String>,
     /// The state store.
@@ -114,64 +128,10 @@ impl Place {
     }
 }
 
-/// The operator's role, which kOps creates.
-pub(crate) fn role(place: &Place) -> String {
-    role_name(ACCOUNT, NAMESPACE, &place.cluster)
-}
-
-/// What the operator's role must allow.
-///
-/// # Errors
-/// If that is more than a role may have.
-pub(crate) fn permissions(place: &Place) -> Result<Vec<Document>, SizeError> {
-    let mut policies = controller_policies(&place.scope());
-    policies.retain(|policy| policy.part != ControllerPolicy::EksIntegration);
-    let documents = policies.into_iter().map(|policy| policy.document);
-    let reads_store = Some(place.reads_store()).filter(|statements| !statements.is_empty());
-    let documents = documents.chain(reads_store.map(Document::new)).collect::<Vec<_>>();
-    check_inline(&documents)?;
-    Ok(documents)
-}
-
-/// What `kops edit cluster` is to add: kOps creates the operator's role from it.
-///
-/// # Errors
-/// If the statements are more than a role may have.
-pub(crate) fn cluster_spec(place: &Place) -> Result<Value, SizeError> {
-    let documents = permissions(place)?;
-    let statements = documents.iter().flat_map(|document| {
-        let document: Value = serde_json::from_str(&document.to_json()).unwrap_or_default();
-        document["Statement"].as_array().cloned().unwrap_or_default()
-    });
-    // kOps takes the list of statements, and writes the document around it.
-    let statements = Value::Array(statements.collect());
-    let policy = serde_json::to_string_pretty(&statements).unwrap_or_default();
-    Ok(json!({
-        "spec": {
-            "iam": {
-                "useServiceAccountExternalPermissions": true,
-                "serviceAccountExternalPermissions": [{
-                    "name": ACCOUNT,
-                    "namespace": NAMESPACE,
-                    "aws": {"inlinePolicy": policy},
-                }],
-            },
-        },
-    }))
-}
-
 /// The values of the chart: the operator runs beside the control plane, where it needs no node of
 /// its own, and takes the role that kOps created.
 pub(crate) fn values(place: &Place) -> Value {
     let cluster = &place.cluster;
-    let role = place.scope().role_arn("/", &role(place));
-    let token = json!({
-        "serviceAccountToken": {
-            "audience": AUDIENCE,
-            "expirationSeconds": TOKEN_SECONDS,
-            "path": "token",
-        },
-    });
     let mut settings = json!({
         "clusterName": cluster,
         "clusterEndpoint": format!("https://api.internal.{cluster}"),
@@ -182,7 +142,7 @@ pub(crate) fn values(place: &Place) -> Value {
     if matches!(place.store, Location::Bucket { .. }) {
         settings["kopsStateStore"] = place.store.to_string().into();
     }
-    json!({
+    let mut values = json!({
         "replicas": place.control_planes.clamp(1, 2),
         // The cluster's own name server may be waiting for the first node.
         "dnsPolicy": "Default",
@@ -191,6 +151,33 @@ pub(crate) fn values(place: &Place) -> Value {
             {"key": "CriticalAddonsOnly", "operator": "Exists"},
             {"key": CONTROL_PLANE, "operator": "Exists"},
         ],
+        "controller": {"env": [{"name": "AWS_REGION", "value": place.region}]},
+        "settings": settings,
+    });
+    let credentials = match &place.identity {
+        Identity::ServiceAccount => with_token(place),
+        Identity::ControlPlane { .. } => on_the_host(),
+    };
+    merge(&mut values, &credentials);
+    values
+}
+
+/// The role that kOps creates for the operator's ServiceAccount.
+pub(super) fn account_role(place: &Place) -> String {
+    role_name(ACCOUNT, NAMESPACE, &place.cluster)
+}
+
+/// A token of the ServiceAccount, for which AWS gives credentials of its role.
+fn with_token(place: &Place) -> Value {
+    let role = place.scope().role_arn("/", &account_role(place));
+    let token = json!({
+        "serviceAccountToken": {
+            "audience": AUDIENCE,
+            "expirationSeconds": TOKEN_SECONDS,
+            "path": "token",
+        },
+    });
+    json!({
         "extraVolumes": [{"name": "aws-token", "projected": {"sources": [token]}}],
         "controller": {
             "extraVolumeMounts": [
@@ -202,7 +189,23 @@ pub(crate) fn values(place: &Place) -> Value {
                 {"name": "AWS_WEB_IDENTITY_TOKEN_FILE", "value": format!("{TOKEN_FOLDER}token")},
             ],
         },
-        "settings": settings,
+    })
+}
+
+/// On the network of the node, because the metadata service of kOps' instances answers nobody who
+/// is further away. The ports are none of Kubernetes, of kOps or of its add-ons; the chart's
+/// defaults are.
+fn on_the_host() -> Value {
+    json!({
+        "hostNetwork": true,
+        "controller": {
+            "metrics": {"port": 18_080},
+            "healthProbe": {"port": 18_081},
+            // It asks nobody who they are, and every process of the node would reach it.
+            "debug": {"port": 0},
+            "decisions": {"port": 18_085},
+            "dashboard": {"port": 18_086},
+        },
     })
 }
 
@@ -230,15 +233,16 @@ pub(crate) fn values_with(place: &Place, own: Map<String, Value>) -> Map<String,
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn place(control_planes: i64) -> Place {
+    pub(crate) fn place(control_planes: i64) -> Place {
         Place {
             cluster: "shop.example.com".to_owned(),
             region: "eu-west-1".to_owned(),
             account: "123456789012".to_owned(),
             control_planes,
+            identity: Identity::ServiceAccount,
             node_roles: vec!["arn:aws:iam::123456789012:role/nodes.shop.example.com".to_owned()],
             store: Location::parse("s3://states").expect("a bucket"),
             config_base: Location::parse("s3://configs/shop").expect("a bucket"),
@@ -250,6 +254,19 @@ mod tests {
         insta::assert_yaml_snapshot!(values(&place(3)));
         let replicas = [0, 1, 2].map(|n| values(&place(n))["replicas"].as_i64());
         assert_eq!(replicas, [Some(1), Some(1), Some(2)]);
+    }
+
+    #[test]
+    fn without_an_oidc_provider_it_is_on_the_network_of_the_node() {
+        let identity = Identity::ControlPlane { roles: Vec::new(), policy: None };
+        let with_token = values(&place(3));
+        let values = values(&Place { identity, ..place(3) });
+        assert_eq!(values["hostNetwork"], true);
+        assert_eq!(values["extraVolumes"], Value::Null);
+        assert_eq!(values["controller"]["env"].as_array().map(Vec::len), Some(1));
+        assert_eq!(values["controller"]["metrics"]["port"], 18_080);
+        assert_eq!(values["controller"]["debug"]["port"], 0);
+        assert_eq!(values["settings"], with_token["settings"]);
     }
 
     #[test]
@@ -283,47 +300,10 @@ mod tests {
     }
 
     #[test]
-    fn the_cluster_gets_every_statement_but_those_for_eks() {
-        let spec = cluster_spec(&place(1)).expect("it is small enough");
-        let account = &spec["spec"]["iam"]["serviceAccountExternalPermissions"][0];
-        let statements = account["aws"]["inlinePolicy"].as_str().expect("statements");
-        let statements: Vec<Value> = serde_json::from_str(statements).expect("a list");
-        for statement in &statements {
-            let actions = statement["Action"].to_string();
-            let is_of_eks = actions.contains("eks:") || actions.contains("arc-zonal-shift:");
-            assert!(!is_of_eks, "{actions}");
-        }
-        let of = |sid: &str| statements.iter().find(|statement| statement["Sid"] == sid);
-        let pass = of("AllowPassingInstanceRole").expect("nodes have a role");
-        assert!(pass["Resource"].to_string().contains("role/nodes.shop.example.com"), "{pass}");
-        let read = of("AllowReadingInstanceGroups").expect("it follows the state store");
-        assert_eq!(
-            read["Resource"],
-            json!([
-                "arn:aws:s3:::states/shop.example.com/config",
-                "arn:aws:s3:::states/shop.example.com/instancegroup/*",
-                "arn:aws:s3:::configs/shop/igconfig/node/*/nodeupscript.sh",
-                "arn:aws:s3:::configs/shop/igconfig/node/*/nodeupconfig.yaml",
-            ])
-        );
-        let list = of("AllowFindingStateStoreObjects").expect("it follows the state store");
-        assert_eq!(list["Resource"], json!(["arn:aws:s3:::configs", "arn:aws:s3:::states"]));
-        let queue = of("AllowInterruptionQueueActions").expect("there is a queue");
-        assert!(queue["Resource"].to_string().contains(":shop-example-com-tenon"), "{queue}");
-    }
-
-    #[test]
     fn a_state_store_in_a_folder_is_not_followed() {
         let store = Location::parse("file:///states").expect("a folder");
         let place = Place { config_base: store.join("shop"), store, ..place(1) };
         assert_eq!(place.reads_store(), []);
         assert!(values(&place)["settings"]["kopsStateStore"].is_null());
-    }
-
-    #[test]
-    fn more_roles_than_fit_into_a_policy_are_an_error() {
-        let role = |n: usize| format!("arn:aws:iam::123456789012:role/{n:0>60}");
-        let place = Place { node_roles: (0..200).map(role).collect(), ..place(1) };
-        assert!(cluster_spec(&place).is_err());
     }
 }

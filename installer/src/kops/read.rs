@@ -88,11 +88,14 @@ pub(crate) fn node_profiles(state: &State) -> BTreeSet<String> {
     profiles
 }
 
-/// ARNs of the roles that nodes get by their instance profiles.
-pub(crate) async fn node_roles(aws: &Aws, state: &State) -> Result<Vec<String>, ReadError> {
+/// ARNs of the roles that nodes get by these instance profiles.
+pub(crate) async fn profile_roles(
+    aws: &Aws,
+    profiles: &BTreeSet<String>,
+) -> Result<Vec<String>, ReadError> {
     let mut roles = BTreeSet::new();
-    for profile in node_profiles(state) {
-        let Some(found) = iam::profile(aws, &profile).await? else {
+    for profile in profiles {
+        let Some(found) = iam::profile(aws, profile).await? else {
             let why = "does not exist: run `kops update cluster --yes`";
             return Err(unfit(format!("the instance profile {profile} {why}")));
         };

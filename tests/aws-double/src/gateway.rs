@@ -42,6 +42,7 @@ pub mod identity;
 pub mod instance;
 pub mod instances;
 mod kms;
+pub mod metadata;
 pub mod moto_client;
 pub mod placement_groups;
 pub mod policy;

@@ -16,6 +16,6 @@ pub mod progress;
 pub use gateway::{
     Gateway, GatewayConfig, GatewayError, amis, authorization, aws_state, calls, catalog,
     consistency, control, credentials, eks, events, faults, guard, identity, instance, instances,
-    moto_client, placement_groups, policy, prices, request, reservations, response, rewrite, seed,
-    service, signature, token_review, xml, zonal_shifts,
+    metadata, moto_client, placement_groups, policy, prices, request, reservations, response,
+    rewrite, seed, service, signature, token_review, xml, zonal_shifts,
 };

@@ -25,6 +25,8 @@ const BUCKET: &str = "states";
 pub const STORE_REGION: &str = "us-east-1";
 /// The role of nodes, its instance profile, and the name of their security group.
 pub const NODES: &str = "nodes.shop.example.com";
+/// The role of the control plane, and its instance profile.
+pub const CONTROL_PLANE: &str = "masters.shop.example.com";
 const IMAGE: &str =
     "099720109477/ubuntu/images/hvm-ssd-gp3/ubuntu-noble-24.04-amd64-server-20261112";
 /// The InstanceGroups that the subnets are tagged for.
@@ -93,17 +95,31 @@ pub fn instance_group(name: &str, fields: &Value) -> String {
 
 /// The Cluster, with or without kOps' own Karpenter.
 pub fn cluster(has_addon: bool) -> String {
+    cluster_with(json!({
+        "karpenter": { "enabled": has_addon },
+        "serviceAccountIssuerDiscovery": {
+            "discoveryStore": format!("{STATE}/discovery"),
+            "enableAWSOIDCProvider": true,
+        },
+    }))
+}
+
+/// The Cluster, if AWS does not trust its tokens; it adds these statements to the role of the
+/// control plane.
+pub fn cluster_without_oidc_provider(statements: &str) -> String {
+    cluster_with(json!({ "additionalPolicies": { "master": statements } }))
+}
+
+fn cluster_with(mut fields: Value) -> String {
     let subnet = |zone: &str| json!({ "name": zone, "zone": zone, "type": "Private" });
+    fields["cloudProvider"] = "aws".into();
+    fields["configBase"] = format!("{STATE}/{CLUSTER}").into();
+    fields["subnets"] = json!([subnet("eu-central-1a"), subnet("eu-central-1b")]);
     json!({
         "apiVersion": "kops.k8s.io/v1alpha2",
         "kind": "Cluster",
         "metadata": { "name": CLUSTER },
-        "spec": {
-            "cloudProvider": "aws",
-            "configBase": format!("{STATE}/{CLUSTER}"),
-            "karpenter": { "enabled": has_addon },
-            "subnets": [subnet("eu-central-1a"), subnet("eu-central-1b")],
-        },
+        "spec": fields,
     })
     .to_string()
 }
@@ -230,23 +246,8 @@ impl<'a> Kops<'a> {
     /// # Errors
     /// As [`put`](Self::put).
     pub async fn create_nodes(self) -> Result<(), Failure> {
+        self.create_profile(NODES).await?;
         let aws = self.bed.aws()?;
-        let caller = aws.caller();
-        let trust = json!({
-            "Version": "2012-10-17",
-            "Statement": [{
-                "Effect": "Allow",
-                "Principal": { "Service": "ec2.amazonaws.com" },
-                "Action": "sts:AssumeRole",
-            }],
-        });
-        let trust = trust.to_string();
-        let role = [("RoleName", NODES), ("AssumeRolePolicyDocument", &trust)];
-        caller.query("iam", "CreateRole", &role).await?;
-        let profile = [("InstanceProfileName", NODES)];
-        caller.query("iam", "CreateInstanceProfile", &profile).await?;
-        let with_role = [profile[0], ("RoleName", NODES)];
-        caller.query("iam", "AddRoleToInstanceProfile", &with_role).await?;
         let group = &aws.seed().node_security_group_id;
         self.tag(group, "KubernetesCluster", CLUSTER).await?;
         self.tag(group, "Name", NODES).await?;
@@ -256,6 +257,27 @@ impl<'a> Kops<'a> {
                 self.tag(subnet, &format!("kops.k8s.io/instance-group/{name}"), "true").await?;
             }
         }
+        Ok(())
+    }
+
+    /// An instance profile with a role of the same name.
+    async fn create_profile(self, name: &str) -> Result<(), Failure> {
+        let caller = self.bed.aws()?.caller();
+        let trust = json!({
+            "Version": "2012-10-17",
+            "Statement": [{
+                "Effect": "Allow",
+                "Principal": { "Service": "ec2.amazonaws.com" },
+                "Action": "sts:AssumeRole",
+            }],
+        });
+        let trust = trust.to_string();
+        let role = [("RoleName", name), ("AssumeRolePolicyDocument", &trust)];
+        caller.query("iam", "CreateRole", &role).await?;
+        let profile = [("InstanceProfileName", name)];
+        caller.query("iam", "CreateInstanceProfile", &profile).await?;
+        let with_role = [profile[0], ("RoleName", name)];
+        caller.query("iam", "AddRoleToInstanceProfile", &with_role).await?;
         Ok(())
     }
 
@@ -290,16 +312,7 @@ impl<'a> Kops<'a> {
     /// # Errors
     /// When the API server or the double refuses, or the fields name no permissions.
     pub async fn control_plane(self, cluster_spec: &Value) -> Result<(), Failure> {
-        let nodes: Api<Node> = Api::all(self.bed.client());
-        for node in nodes.list(&ListParams::default()).await? {
-            let key = "node-role.kubernetes.io/control-plane";
-            let patch = json!({
-                "metadata": { "labels": { key: "" } },
-                "spec": { "taints": [{ "key": key, "effect": "NoSchedule" }] },
-            });
-            let parameters = PatchParams::default();
-            nodes.patch(&node.name_any(), &parameters, &Patch::Strategic(patch)).await?;
-        }
+        self.take_system_nodes().await?;
         let aws = self.bed.aws()?;
         let caller = aws.caller();
         let issuer = aws.gateway().state().cluster().ok_or("no cluster is announced")?.issuer;
@@ -325,6 +338,72 @@ impl<'a> Kops<'a> {
         self.give_role(cluster_spec).await
     }
 
+    /// Makes the bed's system nodes those of a control plane; returns ids of their instances.
+    async fn take_system_nodes(self) -> Result<Vec<String>, Failure> {
+        let nodes: Api<Node> = Api::all(self.bed.client());
+        let mut instances = Vec::new();
+        for node in nodes.list(&ListParams::default()).await? {
+            let key = "node-role.kubernetes.io/control-plane";
+            let patch = json!({
+                "metadata": { "labels": { key: "" } },
+                "spec": { "taints": [{ "key": key, "effect": "NoSchedule" }] },
+            });
+            let parameters = PatchParams::default();
+            nodes.patch(&node.name_any(), &parameters, &Patch::Strategic(patch)).await?;
+            let provider = node.spec.and_then(|spec| spec.provider_id).unwrap_or_default();
+            instances.extend(provider.rsplit('/').next().map(str::to_owned));
+        }
+        Ok(instances)
+    }
+
+    /// Makes the bed's system nodes those of a control plane, which have the role of their
+    /// instances and no other, with a policy of kOps' own of so many characters.
+    ///
+    /// # Errors
+    /// When the API server or the double refuses.
+    pub async fn control_plane_with_role(self, policy_size: usize) -> Result<(), Failure> {
+        self.create_profile(CONTROL_PLANE).await?;
+        let metadata = &self.bed.aws()?.guard().metadata;
+        for instance in self.take_system_nodes().await? {
+            metadata.give_profile(&instance, CONTROL_PLANE);
+        }
+        self.put_own_policy(policy_size).await
+    }
+
+    /// Gives the control plane's role a policy of kOps' own with so many characters.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub async fn put_own_policy(self, size: usize) -> Result<(), Failure> {
+        let statement = |bucket: &str| {
+            let arn = format!("arn:aws:s3:::{bucket}");
+            json!([{ "Effect": "Allow", "Action": "s3:Get*", "Resource": arn }])
+        };
+        let rest = size.saturating_sub(policy(&statement("")).len());
+        self.put_policy(CONTROL_PLANE, CONTROL_PLANE, &statement(&"a".repeat(rest))).await
+    }
+
+    /// What `kops update cluster` makes of the statements that the Cluster adds to the control
+    /// plane's role: it leaves ids out.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put), or when the text is no list of statements.
+    pub async fn add_policy(self, statements: &str) -> Result<(), Failure> {
+        let mut statements: Value = serde_json::from_str(statements)?;
+        for statement in statements.as_array_mut().into_iter().flatten() {
+            statement.as_object_mut().map(|statement| statement.remove("Sid"));
+        }
+        let name = format!("additional.{CONTROL_PLANE}");
+        self.put_policy(CONTROL_PLANE, &name, &statements).await
+    }
+
+    async fn put_policy(self, role: &str, name: &str, statements: &Value) -> Result<(), Failure> {
+        let text = policy(statements);
+        let put = [("RoleName", role), ("PolicyName", name), ("PolicyDocument", &text)];
+        self.bed.aws()?.caller().query("iam", "PutRolePolicy", &put).await?;
+        Ok(())
+    }
+
     /// Gives the operator's role the permissions in the fields of the Cluster.
     ///
     /// # Errors
@@ -332,12 +411,13 @@ impl<'a> Kops<'a> {
     pub async fn give_role(self, cluster_spec: &Value) -> Result<(), Failure> {
         let (name, namespace, statements) = operator_permissions(cluster_spec)?;
         let statements: Value = serde_json::from_str(statements)?;
-        let policy = json!({ "Version": "2012-10-17", "Statement": statements }).to_string();
         let role = format!("{name}.{namespace}.sa.{CLUSTER}");
-        let put = [("RoleName", role.as_str()), ("PolicyName", &role), ("PolicyDocument", &policy)];
-        self.bed.aws()?.caller().query("iam", "PutRolePolicy", &put).await?;
-        Ok(())
+        self.put_policy(&role, &role, &statements).await
     }
+}
+
+fn policy(statements: &Value) -> String {
+    json!({ "Version": "2012-10-17", "Statement": statements }).to_string()
 }
 
 /// Name and namespace of the operator's ServiceAccount, and its statements.

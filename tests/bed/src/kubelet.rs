@@ -105,6 +105,9 @@ pub struct KubeletConfig {
     pub pod_identity: Arc<dyn PodIdentity>,
     /// Where Pod Identity hands out credentials (the agent's address in a real cluster).
     pub credentials_url: String,
+    /// Where each system node finds its instance's metadata, by name; pods on the node's own
+    /// network find it there, too.
+    pub metadata: BTreeMap<String, String>,
     /// The region, as the identity webhook tells it to pods.
     pub region: String,
     /// Variables that every process gets unless its container sets them: what the network does in a

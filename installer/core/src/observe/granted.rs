@@ -13,16 +13,18 @@ pub async fn documents(
     aws: &Aws,
     role: &RoleState,
 ) -> Result<BTreeMap<String, Document>, AwsError> {
-    let mut documents = BTreeMap::new();
-    for (name, text) in &role.inline {
-        documents.insert(name.clone(), parse(name, text)?);
-    }
+    let mut documents = inline(role)?;
     let managed = role.attached.iter().map(|arn| async move {
         let name = arn.rsplit('/').next().unwrap_or(arn).to_owned();
         Ok::<_, AwsError>((name, managed_policy(aws, arn).await?))
     });
     documents.extend(futures::future::try_join_all(managed).await?);
     Ok(documents)
+}
+
+/// The inline policies of a role by their names.
+pub fn inline(role: &RoleState) -> Result<BTreeMap<String, Document>, AwsError> {
+    role.inline.iter().map(|(name, text)| Ok((name.clone(), parse(name, text)?))).collect()
 }
 
 /// The default version of a managed policy.

@@ -156,3 +156,25 @@ fn the_region_is_that_of_the_subnets() {
     let read = Memory::new().read("shop.example.com", &[]).expect("a cluster");
     assert_eq!(read.region().as_deref(), Some("eu-west-1"));
 }
+
+#[test]
+fn the_control_plane_has_the_instance_profiles_of_its_groups() {
+    let mut memory = Memory::new();
+    let profiles = |memory: &Memory| {
+        let read = memory.read("shop.example.com", &[]).expect("a cluster");
+        read.control_plane_profiles.into_iter().collect::<Vec<_>>()
+    };
+    assert_eq!(profiles(&memory), ["masters.shop.example.com"]);
+    let own = PLAIN.replace("name: plain", "name: own").replace("role: Node", "role: ControlPlane");
+    let arn = "arn:aws:iam::123456789012:instance-profile/ours";
+    memory.put("instancegroup/own", &format!("{own}  iam: {{profile: '{arn}'}}\n"));
+    assert_eq!(profiles(&memory), ["masters.shop.example.com", "ours"]);
+}
+
+#[test]
+fn what_the_cluster_adds_to_roles_of_nodes_is_not_that_of_the_control_plane() {
+    let read = Memory::new().read("shop.example.com", &[]).expect("a cluster");
+    let policy = read.cluster.control_plane_policy.expect("statements").statements;
+    assert!(policy.contains("s3:GetObject") && !policy.contains("ListAllMyBuckets"), "{policy}");
+    assert!(read.cluster.has_oidc_provider);
+}

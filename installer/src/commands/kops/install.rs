@@ -24,7 +24,7 @@ use super::super::session::{observe_failed, take_lock_of};
 use super::super::shown_plan;
 use super::super::until_object::until_object;
 use super::addon::{apply, wanted};
-use super::{Source, lock_file, say_rest, unfit};
+use super::{Source, lock_file, role_of, say_rest, unfit};
 use crate::canary::Canary;
 use crate::cli::GlobalArgs;
 use crate::cli::kops::InstallArgs;
@@ -33,6 +33,7 @@ use crate::errors::ExpectedError;
 use crate::kops::augment::{Events, Wanted};
 use crate::kops::compare::Comparison;
 use crate::kops::operator::{self, ACCOUNT, Place};
+use crate::kops::permissions::{is_of_kops, permissions, roles};
 use crate::kops::software::{Found, Software};
 use crate::printer::Printer;
 use crate::upgrade::version::Version;
@@ -43,6 +44,9 @@ const SCHEMA: &str = "tenon.sh/kops-install/v1alpha1";
 /// What creates the operator's role.
 const ROLE_BY_KOPS: &str = "add the output of `tenon kops export cluster` with `kops edit \
                             cluster`, then run `kops update cluster --yes`";
+/// Who gives the permissions to a role of an instance profile that an InstanceGroup names.
+const ROLE_OF_OTHERS: &str = "kOps does not manage this role: add the statements that `tenon kops \
+                              export cluster` prints to one of its policies";
 
 /// What is to be there, and where.
 struct Installation {
@@ -51,12 +55,12 @@ struct Installation {
     events: Wanted,
     software: Software,
     generated: Vec<Generated>,
+    /// How long the pods of another version may take to become ready.
+    seconds: u64,
 }
 
 pub(super) async fn run(
     global: &GlobalArgs,
-    /// How long the pods of another version may take to become ready.
-    seconds: u64,
     args: &InstallArgs,
     printer: Printer,
     cleanup: &Cleanup,
@@ -67,7 +71,8 @@ pub(super) async fn run(
     let kube = source.connect(global).await?;
     let place = source.place(true).await?;
     let settings = settings(global, args, &place)?;
-    has_role(&source, &place).await?;
+    has_permissions(&source, &place).await?;
+    source.say_identity(printer);
     let events = wanted(&source).await?;
     let software = Software::new(&settings.values, &events.installation.id);
     let seconds = args.timeout.as_secs();
@@ -118,11 +123,6 @@ pub(super) async fn run(
     if !args.no_wait {
         installation.until_ready(Instant::now() + args.timeout, printer).await?;
     }
-    report["changed"] = done.into();
-    report["ready"] = (!args.no_wait).into();
-    printer.json(&report);
-    printer.prose(&if done == 0 {
-        "Nothing to do: Tenon is installed as asked for.".to_owned()
     if args.canary {
         let context = installation.context();
         let queue = queue_name(&place.cluster);
@@ -130,6 +130,11 @@ pub(super) async fn run(
         let canary = Canary { context: &context, queue: Some(&queue), timeout, printer };
         report["canary"] = json!(Box::pin(canary.run(cleanup)).await?);
     }
+    report["changed"] = done.into();
+    report["ready"] = (!args.no_wait).into();
+    printer.json(&report);
+    printer.prose(&if done == 0 {
+        "Nothing to do: Tenon is installed as asked for.".to_owned()
     } else {
         format!("Tenon is installed ({summary}).")
     });
@@ -167,24 +172,27 @@ fn settings(
 }
 
 /// Without its role, or with too few permissions, the operator could launch nothing.
-async fn has_role(source: &Source, place: &Place) -> Result<(), ExpectedError> {
-    let name = operator::role(place);
-    let Some(role) = iam::role(&source.aws, &name).await.map_err(observe_failed)? else {
-        return Err(unfit(vec![format!(
-            "the operator's IAM role {name} does not exist: {ROLE_BY_KOPS}"
-        )]));
-    };
-    let granted = granted::documents(&source.aws, &role).await.map_err(observe_failed)?;
-    let needed = operator::permissions(place).map_err(|error| unfit(vec![error.to_string()]))?;
-    let gaps = needed.iter().flat_map(|document| gaps(granted.values(), document));
-    let gaps = gaps.map(|gap| gap_in_words(&gap)).collect::<Vec<_>>();
-    if gaps.is_empty() {
-        return Ok(());
+async fn has_permissions(source: &Source, place: &Place) -> Result<(), ExpectedError> {
+    let needed = permissions(place).map_err(|error| unfit(vec![error.to_string()]))?;
+    for arn in roles(place) {
+        let name = role_of(&arn);
+        let Some(role) = iam::role(&source.aws, name).await.map_err(observe_failed)? else {
+            return Err(unfit(vec![format!(
+                "the operator's IAM role {name} does not exist: {ROLE_BY_KOPS}"
+            )]));
+        };
+        let granted = granted::documents(&source.aws, &role).await.map_err(observe_failed)?;
+        let gaps = needed.iter().flat_map(|document| gaps(granted.values(), document));
+        let gaps = gaps.map(|gap| gap_in_words(&gap)).collect::<Vec<_>>();
+        if !gaps.is_empty() {
+            let remedy = if is_of_kops(place, name) { ROLE_BY_KOPS } else { ROLE_OF_OTHERS };
+            return Err(unfit(vec![format!(
+                "the operator's IAM role {name} lacks permissions ({}): {remedy}",
+                some(&gaps, 3)
+            )]));
+        }
     }
-    Err(unfit(vec![format!(
-        "the operator's IAM role {name} lacks permissions ({}): {ROLE_BY_KOPS}",
-        some(&gaps, 3)
-    )]))
+    Ok(())
 }
 
 impl Installation {

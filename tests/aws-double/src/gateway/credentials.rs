@@ -14,8 +14,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures::future::BoxFuture;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use tenon_iam_policies::Document;
-use tenon_iam_policies::identity::{IRSA_AUDIENCE, POD_IDENTITY_SERVICE};
+use tenon_iam_policies::identity::{IRSA_AUDIENCE, POD_IDENTITY_SERVICE, ec2_services};
+use tenon_iam_policies::{Document, Partition};
 
 use super::aws_state::AwsState;
 use super::consistency::Kind;
@@ -34,8 +34,8 @@ pub mod service_account;
 /// The path of the endpoint for pods: `GET` with the token as `Authorization`.
 pub(crate) const POD_CREDENTIALS_PATH: &str = "/v1/credentials";
 
-/// Sessions of pods last six hours.
-const POD_SESSION: SignedDuration = SignedDuration::from_hours(6);
+/// Sessions of pods and of instances last six hours.
+const SESSION: SignedDuration = SignedDuration::from_hours(6);
 
 /// Opens sessions.
 pub struct SessionIssuer {
@@ -124,8 +124,44 @@ impl SessionIssuer {
             session_name: &session_name,
             tags,
             policy: None,
-            lasts: POD_SESSION,
+            lasts: SESSION,
         }))
+    }
+
+    /// The role of an instance profile.
+    pub(super) async fn role_of_profile(
+        &self,
+        name: &str,
+        aws_state: &AwsState,
+    ) -> Result<Option<Arc<Role>>, AwsError> {
+        let profile = self.policies.instance_profile(name, aws_state).await?;
+        match profile.and_then(|profile| profile.role_arn) {
+            Some(arn) => self.role(&arn, aws_state).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Credentials for what runs on an instance, if EC2 may assume the role.
+    pub(super) fn for_instance(
+        &self,
+        instance: &str,
+        role: &Role,
+        aws_state: &AwsState,
+    ) -> Option<Credentials> {
+        let context = Context::new().with("aws:SourceAccount", aws_state.account());
+        let partition = Partition::of_region(aws_state.region());
+        let is_trusted =
+            |service: &&str| trusts(role, Caller::Service(service), &["sts:AssumeRole"], &context);
+        ec2_services(partition).iter().find(|service| is_trusted(service))?;
+        let (_, credentials) = self.identities.open_session(SessionOf {
+            role_arn: &role.arn,
+            role_id: &role.id,
+            session_name: instance,
+            tags: vec![],
+            policy: None,
+            lasts: SESSION,
+        });
+        Some(credentials)
     }
 
     async fn with_web_identity(

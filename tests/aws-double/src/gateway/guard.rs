@@ -12,6 +12,7 @@ use super::credentials::service_account::ApiServerTokens;
 use super::credentials::{POD_CREDENTIALS_PATH, SessionIssuer};
 use super::eks::Eks;
 use super::identity::{Credentials, Grants, Identities};
+use super::metadata::Metadata;
 use super::policy_store::PolicyStore;
 use super::pricing::Pricing;
 use super::quotas::Quotas;
@@ -38,6 +39,8 @@ pub struct Guard {
     pub authorization: Arc<Authorization>,
     /// Tokens of EKS; have its aws-auth followed once there is an API server.
     pub authenticator: Arc<Authenticator>,
+    /// The metadata service; tell it which instances have an instance profile.
+    pub metadata: Arc<Metadata>,
     sessions: Arc<SessionIssuer>,
     administrator: Credentials,
 }
@@ -72,6 +75,7 @@ impl Guard {
             tokens,
             authorization,
             authenticator,
+            metadata: Arc::new(Metadata::new(Arc::clone(&sessions))),
             sessions,
             administrator,
         }
@@ -90,6 +94,7 @@ impl Guard {
             Arc::new(Simulation::new(Arc::clone(&self.identities), Arc::clone(&self.policies))),
         ]);
         config.endpoints.push(Arc::<SessionIssuer>::clone(&self.sessions));
+        config.endpoints.push(Arc::<Metadata>::clone(&self.metadata));
         config.endpoints.push(Arc::<Authenticator>::clone(&self.authenticator));
         config.gate = Arc::<Authorization>::clone(&self.authorization);
     }

@@ -21,6 +21,7 @@ use tenon_aws_double::catalog::Catalog;
 use tenon_aws_double::clock::Clock;
 use tenon_aws_double::eks::Eks;
 use tenon_aws_double::guard::{Guard, pod_credentials_url, token_review_url};
+use tenon_aws_double::metadata::metadata_url;
 use tenon_aws_double::moto;
 use tenon_aws_double::response::AwsError;
 use tenon_aws_double::seed::{Seed, network};
@@ -212,6 +213,12 @@ impl Aws {
     /// Where pods get their credentials.
     pub(super) fn credentials_url(&self) -> String {
         pod_credentials_url(self.gateway.url())
+    }
+
+    /// Where system nodes find the metadata of their instances, by name.
+    pub(super) fn metadata(&self, nodes: &[SystemNode]) -> BTreeMap<String, String> {
+        let url = |node: &SystemNode| metadata_url(self.gateway.url(), &node.instance_id);
+        nodes.iter().map(|node| (node.name.clone(), url(node))).collect()
     }
 
     /// Where SDKs find AWS.

@@ -128,6 +128,7 @@ impl Start<'_> {
             addresses,
             pod_identity: aws.map_or_else(|| Arc::new(NoPodIdentity) as _, Aws::pod_identity),
             credentials_url: aws.map(Aws::credentials_url).unwrap_or_default(),
+            metadata: aws.map(|aws| aws.metadata(&nodes)).unwrap_or_default(),
             region: self.config.region.clone(),
             env: aws.map(Aws::endpoint).unwrap_or_default(),
             nodes,

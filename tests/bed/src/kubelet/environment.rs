@@ -67,6 +67,14 @@ pub(super) async fn resolve(
 }
 
 fn base(shared: &Shared, facts: Facts<'_>) -> BTreeMap<String, String> {
+    let spec = facts.pod.spec.as_ref();
+    let on_host = spec.filter(|spec| spec.host_network == Some(true));
+    let node = on_host.and_then(|spec| spec.node_name.as_ref());
+    let metadata = match node.and_then(|node| shared.config.metadata.get(node)) {
+        Some(url) => ("AWS_EC2_METADATA_SERVICE_ENDPOINT", url.clone()),
+        // Answers about the instance end one hop from it, and waiting for them takes long.
+        None => ("AWS_EC2_METADATA_DISABLED", "true".to_owned()),
+    };
     [
         ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()),
         ("HOME", "/".to_owned()),
@@ -75,8 +83,7 @@ fn base(shared: &Shared, facts: Facts<'_>) -> BTreeMap<String, String> {
         ("KUBERNETES_SERVICE_PORT", shared.config.api_server_port.to_string()),
         ("KUBERNETES_SERVICE_PORT_HTTPS", shared.config.api_server_port.to_string()),
         ("BIND_ADDRESS", facts.address.to_string()),
-        // The node's metadata service does not answer here, and waiting for it takes long.
-        ("AWS_EC2_METADATA_DISABLED", "true".to_owned()),
+        metadata,
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into()

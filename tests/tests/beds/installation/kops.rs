@@ -32,6 +32,7 @@ use crate::guide::Guide;
 use crate::terminal::converse;
 
 mod follow;
+mod no_provider;
 
 const GUIDE: &str = include_str!("../../../../docs/src/guides/kops.md");
 /// The commands of the page that a story types, and those of kOps itself.
@@ -606,7 +607,6 @@ async fn stop_operator(bed: &Bed) {
     must(eventually("the operator has stopped", LIMIT, stopped).await);
 }
 
-#[tokio::test(flavor = "multi_thread")]
 /// The operator's pods change if one of the new ones becomes ready, and otherwise not; what a run
 /// that was killed has left of it goes with the next one.
 async fn changes_pods(kops: &Kops) {
@@ -631,6 +631,7 @@ async fn changes_pods(kops: &Kops) {
     assert_eq!(must(deployments.get("karpenter").await).spec, before);
 }
 
+#[tokio::test(flavor = "multi_thread")]
 async fn one_command_installs_into_a_kops_cluster_and_one_removes_all_of_it() {
     let bed = Arc::new(must(Bed::start(BedConfig::default()).await));
     let kops = Kops { bed: Arc::clone(&bed) };
@@ -703,9 +704,9 @@ async fn one_command_installs_into_a_kops_cluster_and_one_removes_all_of_it() {
     let again = install(&kops, &["--yes", "--canary", "-o", "json"], None).await;
     let again: Value = must(serde_json::from_str(&again.stdout));
     assert_eq!((&again["changed"], &again["ready"]), (&json!(0), &json!(true)), "{again}");
-    must(user.scale("shop", 2, &json!({ "tier": "web" })).await);
     assert!(again["canary"]["joinedSeconds"].is_u64(), "{again}");
     assert!(again["canary"]["messageSeconds"].is_u64(), "{again}");
+    must(user.scale("shop", 2, &json!({ "tier": "web" })).await);
     must(user.runs("shop", 2).await);
     let status = ["status", "--exit-code", "--non-interactive", "--cluster", CLUSTER];
     let status = tenon(&bed, &status, None).await;
@@ -744,8 +745,8 @@ async fn one_command_installs_into_a_kops_cluster_and_one_removes_all_of_it() {
         let changes = changed.iter().find(|step| step["id"] == applied).map(|it| &it["changes"]);
         assert!(changes.is_some_and(|all| all.to_string().contains(path)), "{dry}");
     }
-
     changes_pods(&kops).await;
+
     // Who may not list roles does not know whether one is left.
     let half = reader(&bed, &[]).await;
     let half = uninstall(&kops, &[&half, "--dry-run"], None).await;
@@ -851,6 +852,9 @@ async fn the_operator_runs_in_a_kops_cluster_without_eks() {
     must(user.ready("EC2NodeClass", "web").await);
     must(user.scale("shop", 2, &json!({ "tier": "web" })).await);
     must(user.runs("shop", 2).await);
+    let checked = guide.enter(&bed, "Look at it", "helm test", "").await;
+    assert_eq!(checked.code, 0, "{}{}", checked.stdout, checked.stderr);
+    assert!(checked.stdout.contains(" 0 not applicable"), "{}", checked.stdout);
     follow::follows(&kops, &user).await;
 
     // An interruption reaches it by the queue.
@@ -882,9 +886,6 @@ async fn the_operator_runs_in_a_kops_cluster_without_eks() {
     assert_eq!(removed.code, 0, "{}{}", removed.stdout, removed.stderr);
     let again = kops.tenon(&["queue", "--remove", "--yes"]).await;
     assert!(again.stdout.contains("Nothing to do"), "{}", again.stdout);
-    let checked = guide.enter(&bed, "Look at it", "helm test", "").await;
-    assert_eq!(checked.code, 0, "{}{}", checked.stdout, checked.stderr);
-    assert!(checked.stdout.contains(" 0 not applicable"), "{}", checked.stdout);
     let status = ["status", "--exit-code", "--non-interactive", "--cluster", CLUSTER];
     let status = tenon(&bed, &status, None).await;
     assert_eq!(status.code, 1, "{}{}", status.stdout, status.stderr);
