@@ -19,6 +19,13 @@ pub(crate) fn against_adoption(found: &Karpenter, desired: &Desired) -> Vec<Stri
     if operator.replicas_now() == 0 && operator.adopted_by.as_ref() == Some(id) {
         return Vec::new();
     }
+    if !desired.manage_operator {
+        return vec![
+            "deploy.operator is skip, or --aws-only is passed, and `tenon adopt` has to deploy the \
+             operator that takes over from Karpenter"
+                .to_owned(),
+        ];
+    }
     let Some(ours) = desired.deployment() else { return Vec::new() };
     let mut reasons = leaders(found, &ours.body);
     reasons.extend(collision(found, ports::of_tenon(&desired.values), desired.values.host_network));

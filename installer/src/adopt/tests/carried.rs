@@ -650,6 +650,10 @@ fn another_lease_is_followed_by_every_step() {
     let found = found(with_variable(json!({"name": "LEADER_ELECTION_NAME", "value": "mine"})));
     let (desired, actual) = beside(&found);
     assert_eq!(fit::against_adoption(&found, &desired), [""; 0]);
+    let mut without = desired.clone();
+    without.manage_operator = false;
+    let reasons = fit::against_adoption(&found, &without).join("\n");
+    assert!(reasons.contains("takes over from Karpenter"), "{reasons}");
     let ours = desired.deployment().expect("a Deployment");
     assert_eq!(Place::of(&ours.body), found.operator.lease());
     let plan = adoption(&found, &desired, &actual);
