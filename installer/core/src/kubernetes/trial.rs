@@ -17,6 +17,9 @@ mod schema;
 /// The API of the Prometheus operator, which clusters need not have.
 const MONITORING: &str = "monitoring.coreos.com";
 
+/// In the words of server-side apply, which answers so with the code of an internal error.
+const MISFIT: &str = "failed to create typed patch object";
+
 /// How many objects are tried at once.
 const AT_ONCE: usize = 8;
 
@@ -96,6 +99,10 @@ fn judge(object: &Object, error: &KubeError, all: &[&Object], trial: &mut Trial)
         }
         return;
     }
+    if let Some((field, message)) = misfit(&message) {
+        trial.refusals.push(Refusal { object: key, field, message });
+        return;
+    }
     let is_about_rights = error.is_denied() && is_rbac(&message);
     let is_unable = message.contains("does not support dry run");
     if is_about_rights || is_unable || !(error.is_invalid() || error.is_denied()) {
@@ -121,6 +128,17 @@ fn judge(object: &Object, error: &KubeError, all: &[&Object], trial: &mut Trial)
         refusals.push(Refusal { object: key, field: None, message });
     }
     trial.refusals.extend(refusals);
+}
+
+/// The field that does not fit the object's type, if the API server names it, and why.
+fn misfit(message: &str) -> Option<(Option<String>, String)> {
+    let (_, after) = message.split_once(MISFIT)?;
+    let (_, why) = after.split_once("): ")?;
+    let of_field = why.strip_prefix('.').and_then(|why| why.split_once(": "));
+    Some(match of_field {
+        Some((field, why)) => (Some(field.to_owned()), why.to_owned()),
+        None => (None, why.to_owned()),
+    })
 }
 
 /// Whether its namespace is to be created with it.
@@ -188,6 +206,26 @@ mod tests {
             ]
         );
         assert_eq!(untried, Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_does_not_fit_its_type_is_a_refusal() {
+        let of = |why: &str| {
+            let object = "(kube-system/karpenter; apps/v1, Kind=Deployment)";
+            let message = format!("failed to create typed patch object {object}: {why}");
+            judged(&deployment(), &answer(500, &message, &[]), &[]).0
+        };
+        let list = r#"spec.template.spec.containers[name="controller"].env"#;
+        assert_eq!(
+            of(&format!(".{list}: duplicate entries for key [name=\"A\"]")),
+            [format!(
+                "Deployment kube-system/karpenter: {list}: duplicate entries for key [name=\"A\"]"
+            )]
+        );
+        assert_eq!(
+            of("errors:\n  .spec.a: x\n  .spec.b: y"),
+            ["Deployment kube-system/karpenter: errors:\n  .spec.a: x\n  .spec.b: y"]
+        );
     }
 
     #[test]

@@ -615,6 +615,13 @@ async fn changes_pods(kops: &Kops) {
     let env = [json!({ "name": "KUBE_CLIENT_QPS", "value": "many" })];
     must(std::fs::write(&broken, json!({ "controller": { "env": env } }).to_string()));
     let before = must(deployments.get("karpenter").await).spec;
+    let twice = kops.bed.dir().join("twice.yaml");
+    let env = json!([{ "name": "A", "value": "1" }, { "name": "A", "value": "2" }]);
+    must(std::fs::write(&twice, json!({ "controller": { "env": env } }).to_string()));
+    let refused = install(kops, &["--yes", "--values", &twice.display().to_string()], None).await;
+    assert_eq!(refused.code, 3, "{}{}", refused.stdout, refused.stderr);
+    let said = refused.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("env: duplicate entries for key [name=\"A\"]"), "{said}");
     let failed = install(kops, &["--yes", "--values", &broken.display().to_string()], None).await;
     assert_ne!(failed.code, 0, "{}", failed.stdout);
     assert!(failed.stderr.contains("can't take over"), "{}", failed.stderr);
