@@ -46,7 +46,7 @@ pub(crate) fn guard(
             }
         }
         (Side::Both | Side::Kubernetes, Some((name, live)))
-            if label(live, INSTALL_ID) != Some(id) =>
+            if label(live, INSTALL_ID) != Some(id) || gitops(live).is_some() =>
         {
             let owner = gitops(live);
             reasons.push(match &owner {
@@ -97,8 +97,14 @@ mod tests {
         let ours = actual(&desired, &json!({INSTALL_ID: desired.installation.id}));
         guard(Mode::default(), &inventory, &desired, &ours).expect("it is ours");
         let flux = actual(&desired, &json!({"helm.toolkit.fluxcd.io/name": "tenon"}));
-        let text = refusal(guard(Mode::default(), &inventory, &desired, &flux));
-        assert!(text.contains("Flux") && text.contains("--aws-only"), "{text}");
+        let mut taken_over = ours;
+        for live in taken_over.objects.values_mut() {
+            live["metadata"]["labels"]["helm.toolkit.fluxcd.io/name"] = json!("tenon");
+        }
+        for of_flux in [flux, taken_over] {
+            let text = refusal(guard(Mode::default(), &inventory, &desired, &of_flux));
+            assert!(text.contains("Flux") && text.contains("--aws-only"), "{text}");
+        }
     }
 
     #[test]

@@ -169,6 +169,8 @@ pub enum Neighbour {
     Keda,
     /// Flux installs Tenon from a git repository
     Flux,
+    /// Flux takes over what `tenon install` has installed
+    FluxTakeOver,
     /// Argo CD installs Tenon from a git repository
     #[value(name = "argocd")]
     ArgoCd,
@@ -183,6 +185,7 @@ impl Neighbour {
             Self::Prometheus => prometheus::CHAPTERS,
             Self::Keda => keda::CHAPTERS,
             Self::Flux => flux::CHAPTERS,
+            Self::FluxTakeOver => flux::TAKE_OVER,
             Self::ArgoCd => argocd::CHAPTERS,
         }
     }

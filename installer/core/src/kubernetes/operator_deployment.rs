@@ -129,13 +129,17 @@ impl OperatorDeployment {
 
     /// The tool that manages it, where that is not `tenon`.
     pub fn managed_by(&self) -> Option<&'static str> {
+        // First: what took it over from `tenon` has left our label.
+        if let Some(tool) = gitops(&self.live) {
+            return Some(tool);
+        }
         if label(&self.live, INSTALL_ID).is_some() {
             return None;
         }
         let release = "meta.helm.sh/release-name";
         let is_of_helm =
             || label(&self.live, release).or(annotation(&self.live, release)).is_some();
-        gitops(&self.live).or_else(|| is_of_helm().then_some("Helm")).or(Some("another tool"))
+        Some(if is_of_helm() { "Helm" } else { "another tool" })
     }
 
     /// How it finds its pods.
@@ -261,6 +265,8 @@ mod tests {
         assert_eq!(of(json!({INSTALL_ID: "x"})), (None, version()));
         let flux = json!({"helm.toolkit.fluxcd.io/name": "x", "meta.helm.sh/release-name": "x"});
         assert_eq!(of(flux), (Some("Flux"), version()));
+        let taken_over = json!({INSTALL_ID: "x", "helm.toolkit.fluxcd.io/name": "x"});
+        assert_eq!(of(taken_over).0, Some("Flux"));
         assert_eq!(of(json!({"argocd.argoproj.io/instance": "x"})).0, Some("Argo CD"));
         assert_eq!(of(json!({"meta.helm.sh/release-name": "x"})).0, Some("Helm"));
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams};
 use parking_lot::Mutex;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::chapters::run_tenon;
@@ -22,12 +22,26 @@ use crate::objects;
 use crate::wait::eventually;
 use crate::words::count;
 
+const START: Chapter = Chapter {
+    title: "Flux",
+    shows: "Flux starts with an empty repository on a git server, and Tenon's charts are in a registry.",
+    tell: |scene| Box::pin(start(scene)),
+};
+
+const OWNER: Chapter = Chapter {
+    title: "One owner",
+    shows: "`tenon install`, `upgrade`, `rollback` and `uninstall` change nothing, and say what to change in git.",
+    tell: |scene| Box::pin(owner(scene)),
+};
+
+const REMOVE: Chapter = Chapter {
+    title: "Remove",
+    shows: "The files leave the repository; then the NodePools go, the operator, and with `tenon uninstall --aws-only` the AWS resources. Nothing is left.",
+    tell: |scene| Box::pin(remove(scene)),
+};
+
 pub(super) const CHAPTERS: &[Chapter] = &[
-    Chapter {
-        title: "Flux",
-        shows: "Flux starts with an empty repository on a git server, and Tenon's charts are in a registry.",
-        tell: |scene| Box::pin(start(scene)),
-    },
+    START,
     Chapter {
         title: "AWS",
         shows: "`tenon install` with `deploy.operator: skip` creates roles, queue, rules and access entry, and nothing in the cluster but its record.",
@@ -53,16 +67,25 @@ pub(super) const CHAPTERS: &[Chapter] = &[
         shows: "`tenon freeze` holds although Flux reconciles; `tenon unfreeze` returns to what git says.",
         tell: |scene| Box::pin(freeze(scene)),
     },
+    OWNER,
+    REMOVE,
+];
+
+/// Tenon is there before its files are in git.
+pub(super) const TAKE_OVER: &[Chapter] = &[
+    START,
     Chapter {
-        title: "One owner",
-        shows: "`tenon install`, `upgrade`, `rollback` and `uninstall` change nothing, and say what to change in git.",
-        tell: |scene| Box::pin(owner(scene)),
+        title: "Install",
+        shows: "`tenon install` installs everything, and pods get nodes.",
+        tell: |scene| Box::pin(install(scene)),
     },
     Chapter {
-        title: "Remove",
-        shows: "The files leave the repository; then the NodePools go, the operator, and with `tenon uninstall --aws-only` the AWS resources. Nothing is left.",
-        tell: |scene| Box::pin(remove(scene)),
+        title: "Take over",
+        shows: "The files of `tenon export flux` are pushed. Flux takes over what is there, and no node is replaced.",
+        tell: |scene| Box::pin(take_over(scene)),
     },
+    OWNER,
+    REMOVE,
 ];
 
 /// In the order in which they depend on each other.
@@ -126,6 +149,37 @@ async fn reconciled(scene: &Scene<'_>, at: &str) -> Result<(), StoryError> {
 }
 
 async fn push(scene: &mut Scene<'_>) -> Result<(), StoryError> {
+    push_files(scene).await?;
+    in_order(scene).await?;
+    user(scene).ready("NodePool", POOL).await?;
+    Ok(())
+}
+
+async fn install(scene: &mut Scene<'_>) -> Result<(), StoryError> {
+    let file = gitops::write_settings(scene, &json!({}))?;
+    run_tenon(scene.bed, &["install", "-f", &file, "--yes"]).await?;
+    gitops::nodes(scene).await
+}
+
+/// Flux finds the Helm releases and the objects that `tenon install` has made.
+async fn take_over(scene: &mut Scene<'_>) -> Result<(), StoryError> {
+    let before = gitops::claims(scene).await?;
+    let file = gitops::write_settings(scene, &json!({ "operator": "skip" }))?;
+    push_files(scene).await?;
+    run_tenon(scene.bed, &["install", "-f", &file, "--yes"]).await?;
+    reconcile(scene, "once more").await.map_err(bed("notify Flux"))?;
+    reconciled(scene, "once more").await?;
+    user(scene).ready("NodePool", POOL).await?;
+    let after = gitops::claims(scene).await?;
+    if before != after {
+        return Err(StoryError::Unexpected(format!("NodeClaims {before:?} became {after:?}")));
+    }
+    scene.note(format!("{} stayed", count(after.len(), "node")));
+    Ok(())
+}
+
+/// Exports the files, pushes them, and waits until Flux has applied them.
+async fn push_files(scene: &mut Scene<'_>) -> Result<(), StoryError> {
     let Delivery { charts, copy, .. } = delivery(scene);
     let out = copy.dir().join(FOLDER).display().to_string();
     let export = ["export", "flux", "-f", &settings(scene), "--charts", charts];
@@ -154,8 +208,6 @@ async fn push(scene: &mut Scene<'_>) -> Result<(), StoryError> {
     for (name, after) in KUSTOMIZATIONS.iter().filter_map(|name| ready.get_key_value(name)) {
         scene.note(format!("Kustomization {name} is ready after {:.1} s", after.as_secs_f64()));
     }
-    in_order(scene).await?;
-    user(scene).ready("NodePool", POOL).await?;
     Ok(())
 }
 

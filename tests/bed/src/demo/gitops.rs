@@ -114,16 +114,28 @@ pub(super) fn settings(scene: &Scene<'_>) -> String {
     scene.bed.dir().join("tenon.yaml").display().to_string()
 }
 
-/// `tenon install` with `deploy.operator: skip`.
-pub(super) async fn aws(scene: &mut Scene<'_>) -> Result<(), StoryError> {
+/// Writes the settings, with this `deploy`; answers the file.
+pub(super) fn write_settings(scene: &Scene<'_>, deploy: &Value) -> Result<String, StoryError> {
     let config = json!({
         "apiVersion": "tenon.sh/v1alpha1", "kind": "Installation",
         "cluster": { "name": scene.bed.cluster(), "region": scene.bed.region() },
-        "deploy": { "operator": "skip" },
+        "deploy": deploy,
     });
     // JSON is YAML.
     let file = settings(scene);
     std::fs::write(&file, config.to_string()).map_err(bed("write the settings"))?;
+    Ok(file)
+}
+
+/// Names of the NodeClaims.
+pub(super) async fn claims(scene: &Scene<'_>) -> Result<BTreeSet<String>, StoryError> {
+    let claims = user(scene).claims(POOL).await.map_err(bed("list the NodeClaims"))?;
+    Ok(claims.iter().map(ResourceExt::name_any).collect())
+}
+
+/// `tenon install` with `deploy.operator: skip`.
+pub(super) async fn aws(scene: &mut Scene<'_>) -> Result<(), StoryError> {
+    let file = write_settings(scene, &json!({ "operator": "skip" }))?;
     run_tenon(scene.bed, &["install", "-f", &file, "--yes"]).await?;
     let made = Inventory::take(scene.bed).await?;
     let made = made.beyond(scene.before.as_ref().expect("taken above"));
