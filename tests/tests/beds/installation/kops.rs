@@ -31,6 +31,7 @@ use super::install::{assert_unchanged, inventory};
 use crate::guide::Guide;
 use crate::terminal::converse;
 
+mod canary;
 mod follow;
 mod no_provider;
 
@@ -607,37 +608,6 @@ async fn stop_operator(bed: &Bed) {
     must(eventually("the operator has stopped", LIMIT, stopped).await);
 }
 
-/// The operator's pods change if one of the new ones becomes ready, and otherwise not; what a run
-/// that was killed has left of it goes with the next one.
-async fn changes_pods(kops: &Kops) {
-    let deployments: Api<Deployment> = Api::namespaced(kops.bed.client(), "kube-system");
-    let broken = kops.bed.dir().join("broken.yaml");
-    let env = [json!({ "name": "KUBE_CLIENT_QPS", "value": "many" })];
-    must(std::fs::write(&broken, json!({ "controller": { "env": env } }).to_string()));
-    let before = must(deployments.get("karpenter").await).spec;
-    let twice = kops.bed.dir().join("twice.yaml");
-    let env = json!([{ "name": "A", "value": "1" }, { "name": "A", "value": "2" }]);
-    must(std::fs::write(&twice, json!({ "controller": { "env": env } }).to_string()));
-    let refused = install(kops, &["--yes", "--values", &twice.display().to_string()], None).await;
-    assert_eq!(refused.code, 3, "{}{}", refused.stdout, refused.stderr);
-    let said = refused.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(said.contains("env: duplicate entries for key [name=\"A\"]"), "{said}");
-    let failed = install(kops, &["--yes", "--values", &broken.display().to_string()], None).await;
-    assert_ne!(failed.code, 0, "{}", failed.stdout);
-    assert!(failed.stderr.contains("can't take over"), "{}", failed.stderr);
-    assert_eq!(must(deployments.get("karpenter").await).spec, before, "it was changed");
-    let killed = install(kops, &["--yes", "--set", "logLevel=debug"], Some(1)).await;
-    assert_ne!(killed.code, 0, "{}", killed.stdout);
-    must(deployments.get("karpenter-canary").await);
-    for values in [&["--set", "logLevel=debug"][..], &[]] {
-        let changed = install(kops, &[&["--yes"], values].concat(), None).await;
-        assert_eq!(changed.code, 0, "{}{}", changed.stdout, changed.stderr);
-        let left = must(deployments.get_opt("karpenter-canary").await);
-        assert!(left.is_none(), "the canary is left");
-    }
-    assert_eq!(must(deployments.get("karpenter").await).spec, before);
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn one_command_installs_into_a_kops_cluster_and_one_removes_all_of_it() {
     let bed = Arc::new(must(Bed::start(BedConfig::default()).await));
@@ -752,7 +722,7 @@ async fn one_command_installs_into_a_kops_cluster_and_one_removes_all_of_it() {
         let changes = changed.iter().find(|step| step["id"] == applied).map(|it| &it["changes"]);
         assert!(changes.is_some_and(|all| all.to_string().contains(path)), "{dry}");
     }
-    changes_pods(&kops).await;
+    canary::changes_pods(&kops).await;
 
     // Who may not list roles does not know whether one is left.
     let half = reader(&bed, &[]).await;
