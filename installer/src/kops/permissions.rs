@@ -14,8 +14,8 @@ use super::operator::{ACCOUNT, Identity, NAMESPACE, Place, account_role};
 /// The key of a Cluster that adds nothing to the role of the control plane yet.
 const CONTROL_PLANE_KEY: &str = "control-plane";
 
-/// How the ids of the operator's statements begin in a Cluster that holds others, too. kOps leaves
-/// ids out of what it gives to IAM.
+/// The ids of the operator's statements in a Cluster that may hold others: this with a number. kOps
+/// leaves ids out of what it gives to IAM.
 const STATEMENT_ID: &str = "Tenon";
 
 /// Why a Cluster cannot give the operator its permissions.
@@ -157,7 +157,8 @@ fn others(policy: Option<&AdditionalPolicy>) -> Result<Vec<Value>, SpecError> {
     let mut others: Vec<Value> = serde_json::from_str(statements)
         .map_err(|source| SpecError::Policy { key: key.clone(), source })?;
     let is_own = |statement: &Value| {
-        statement["Sid"].as_str().is_some_and(|sid| sid.starts_with(STATEMENT_ID))
+        let number = statement["Sid"].as_str().and_then(|sid| sid.strip_prefix(STATEMENT_ID));
+        number.is_some_and(|number| number.parse::<u32>().is_ok())
     };
     others.retain(|statement| !is_own(statement));
     Ok(others)
@@ -227,10 +228,11 @@ mod tests {
 
     #[test]
     fn without_an_oidc_provider_the_control_planes_role_gets_them_beside_those_of_others() {
-        let mine = r#"[{"Effect": "Allow", "Action": "s3:*", "Resource": "*", "Sid": "Mine"}]"#;
+        let mine =
+            r#"[{"Effect": "Allow", "Action": "s3:*", "Resource": "*", "Sid": "TenonBackups"}]"#;
         let first = cluster_spec(&beside_kops(Some(mine))).expect("it is small enough");
         let statements = added(&first, "master");
-        assert_eq!(statements[0]["Sid"], "Mine");
+        assert_eq!(statements[0]["Sid"], "TenonBackups", "it is not one of ours");
         let own = statements[1..].iter().map(|one| one["Sid"].as_str().expect("an id"));
         assert!(own.clone().all(|sid| sid.starts_with("Tenon")), "{statements:?}");
         assert_eq!(own.count(), 13);

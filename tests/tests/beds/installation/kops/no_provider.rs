@@ -67,6 +67,11 @@ async fn without_an_oidc_provider_the_operator_has_the_role_of_the_control_plane
     let again = install(&kops, &["--yes", "-o", "json"], None).await;
     let again: Value = must(serde_json::from_str(&again.stdout));
     assert_eq!((&again["changed"], &again["ready"]), (&json!(0), &json!(true)), "{again}");
+    // Every node of the control plane has a pod with the ports, and other pods come all the same.
+    let changed = install(&kops, &["--yes", "--set", "logLevel=debug", "-o", "json"], None).await;
+    assert_eq!(changed.code, 0, "{}{}", changed.stdout, changed.stderr);
+    let changed: Value = must(serde_json::from_str(&changed.stdout));
+    assert_eq!(changed["actions"][0]["id"], "canary", "{changed}");
     must(user.scale("shop", 2, &json!({ "tier": "web" })).await);
     must(user.runs("shop", 2).await);
     must(user.remove("shop").await);
