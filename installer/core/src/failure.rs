@@ -34,6 +34,14 @@ pub enum Failure {
         /// What its pod said.
         why: String,
     },
+    /// A Deployment was scaled to 0, and somebody scaled it up again.
+    #[error("{what} was scaled to 0 and has {replicas} again")]
+    Restored {
+        /// Which one it is.
+        what: String,
+        /// How many it has.
+        replicas: String,
+    },
     /// What is there can't be changed without harm.
     #[error("{what} is left as it is: {why}")]
     Refused {

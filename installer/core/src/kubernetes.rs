@@ -9,6 +9,7 @@ pub mod aws_auth;
 pub mod canary;
 pub mod client;
 pub mod condition;
+pub mod correction;
 pub mod crds;
 pub mod defaults;
 pub(crate) mod fields;

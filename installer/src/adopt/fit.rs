@@ -3,12 +3,15 @@
 
 use serde_json::Value;
 use tenon_installer_core::desired::Desired;
+use tenon_installer_core::kubernetes::correction::{Correction, Pause};
+use tenon_installer_core::kubernetes::git_source::GitSource;
 use tenon_installer_core::kubernetes::lease::{self, Place, variable};
 use tenon_installer_core::kubernetes::object::label;
 use tenon_installer_core::observe::actual::Actual;
 use tenon_installer_core::ownership::INSTALL_ID;
 use tenon_installer_core::words::some;
 
+use super::karpenter::Operator;
 use super::{Karpenter, ports};
 use crate::options::{Given, Origin};
 
@@ -28,6 +31,19 @@ pub(crate) fn against_adoption(found: &Karpenter, desired: &Desired) -> Vec<Stri
     }
     let Some(ours) = desired.deployment() else { return Vec::new() };
     let mut reasons = leaders(found, &ours.body);
+    if operator.replicas_now() > 0
+        && let Some((source, pause)) = restored(operator)
+    {
+        let GitSource { tool, object, values, .. } = source;
+        reasons.push(format!(
+            "{tool} restores the replicas of {}, so Karpenter would start again: pause {tool} with \
+             `{}`, run this command again, set the replicas to 0 in {values} of {object} in git, \
+             and resume {tool} with `{}`",
+            operator.live.key(),
+            pause.on,
+            pause.off
+        ));
+    }
     reasons.extend(collision(found, ports::of_tenon(&desired.values), desired.values.host_network));
     reasons
 }
@@ -35,6 +51,18 @@ pub(crate) fn against_adoption(found: &Karpenter, desired: &Desired) -> Vec<Stri
 /// Why they can't before the way back; nothing where Tenon's pods are gone already.
 pub(crate) fn against_return(found: &Karpenter, desired: &Desired, actual: &Actual) -> Vec<String> {
     let id = &desired.installation.id;
+    let operator = &found.operator;
+    if operator.adopted_by.as_ref() == Some(id)
+        && operator.replicas_now() != operator.replicas
+        && let Some((GitSource { tool, object, values, .. }, _)) = restored(operator)
+    {
+        return vec![format!(
+            "{tool} restores the replicas of {}: set them to {} in {values} of {object} in git, \
+             wait until Karpenter's pods are ready, and run this command again",
+            operator.live.key(),
+            operator.replicas
+        )];
+    }
     let live = desired.deployment().and_then(|ours| actual.objects.get(&ours.key()));
     let Some(live) = live.filter(|live| label(live, INSTALL_ID) == Some(id)) else {
         return Vec::new();
@@ -45,6 +73,14 @@ pub(crate) fn against_return(found: &Karpenter, desired: &Desired, actual: &Actu
         reasons.extend(collision(found, ports_of(live), on_host));
     }
     reasons
+}
+
+/// The tool that would restore Karpenter's replicas as they are in git, and how to pause it.
+fn restored(operator: &Operator) -> Option<(&GitSource, &Pause)> {
+    match operator.in_git.as_ref()? {
+        (source, Correction::Restores(pause)) => Some((source, pause)),
+        _ => None,
+    }
 }
 
 /// Why both would work at once, or wait for each other for ever.

@@ -9,6 +9,8 @@ use tenon_iam_policies::identity::ServiceAccount;
 use tenon_installer_core::aws::Aws;
 use tenon_installer_core::failure::Failure;
 use tenon_installer_core::kubernetes::client::{Cluster, KubeError};
+use tenon_installer_core::kubernetes::correction::{self, Correction};
+use tenon_installer_core::kubernetes::git_source::GitSource;
 use tenon_installer_core::kubernetes::lease::{self, Place};
 use tenon_installer_core::kubernetes::object::{Object, annotation, label};
 use tenon_installer_core::kubernetes::resources;
@@ -84,6 +86,8 @@ pub(crate) struct Operator {
     pub replicas: i64,
     /// The installation that it was handed over to.
     pub adopted_by: Option<String>,
+    /// What applies it from git, and what that does when its replicas change.
+    pub in_git: Option<(GitSource, Correction)>,
 }
 
 impl Operator {
@@ -104,6 +108,7 @@ impl Operator {
             service_account: ServiceAccount { namespace, name: account },
             replicas: before.unwrap_or(replicas),
             adopted_by: annotation(&live, ADOPTED_BY).map(str::to_owned),
+            in_git: GitSource::of(&live).map(|source| (source, Correction::OnChange)),
             live: Object::from_json(live, "deployments"),
         })
     }
@@ -113,7 +118,8 @@ impl Operator {
         container_of(&self.live.body).unwrap_or(&Value::Null)
     }
 
-    /// With what ConfigMaps and Secrets add to what its container is told.
+    /// With what ConfigMaps and Secrets add to what its container is told, and what the tool that
+    /// applies it from git would do.
     ///
     /// # Errors
     /// What the caller may not read.
@@ -121,6 +127,9 @@ impl Operator {
         let namespace = &self.service_account.namespace;
         let sources = Sources::read(kube, namespace, self.container()).await?;
         self.options = Options::of(self.container(), &sources);
+        if let Some((source, correction)) = &mut self.in_git {
+            *correction = correction::of_replicas(kube, source, &self.live).await?;
+        }
         Ok(self)
     }
 

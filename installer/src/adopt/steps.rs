@@ -7,6 +7,7 @@ use tenon_iam_policies::controller::controller_policies;
 use tenon_iam_policies::cover::gaps;
 use tenon_installer_core::apply::wait::deployment_lacks;
 use tenon_installer_core::desired::Desired;
+use tenon_installer_core::kubernetes::correction::Correction;
 use tenon_installer_core::kubernetes::git_source::GitSource;
 use tenon_installer_core::kubernetes::helm;
 use tenon_installer_core::kubernetes::lease::Place;
@@ -17,6 +18,7 @@ use tenon_installer_core::plan::change::{Change, changes};
 use tenon_installer_core::plan::{Action, Adoptee, Op, Plan, Step, policy, step_id};
 use tenon_installer_core::words::count;
 
+use super::karpenter::Operator;
 use super::{Karpenter, NAME, POLICY, settings};
 
 const ROLLOUT: &str = "rollout";
@@ -103,7 +105,7 @@ pub(crate) fn adopt(mut plan: Plan, found: &Karpenter, desired: &Desired, second
     let operator = &found.operator;
     let handed_over = operator.replicas_now() == 0 && operator.adopted_by.as_ref() == Some(id);
     let (Some(ours), false) = (ours, handed_over) else { return plan };
-    plan.warnings.extend(in_git(&operator.live, "after the adoption", 0));
+    plan.warnings.extend(in_git(operator, "after the adoption", 0));
     let before = plan.steps.iter().map(|step| step.id.clone()).collect::<Vec<_>>();
     let action = Action::AwaitRollout { deployment: ours.clone(), seconds };
     // Also when they did a moment ago: it is what the hand-over rests on.
@@ -147,12 +149,22 @@ fn replicas(before: i64, after: i64) -> Vec<Change> {
 }
 
 /// What to do about a tool that applies Karpenter's Deployment from git, and would scale it back.
-fn in_git(karpenter: &Object, when: &str, replicas: i64) -> Option<String> {
-    let GitSource { tool, object, values, .. } = GitSource::of(&karpenter.body)?;
+fn in_git(karpenter: &Operator, when: &str, replicas: i64) -> Option<String> {
+    let (GitSource { tool, object, values, .. }, correction) = karpenter.in_git.as_ref()?;
+    let (first, then) = match correction {
+        Correction::Paused(pause) => {
+            (String::new(), format!(", and resume {tool} with `{}`", pause.off))
+        }
+        Correction::Unknown => {
+            let heal = "is self-healing, which can't be seen from here, pause it first";
+            (format!("if {object} {heal}; "), String::new())
+        }
+        Correction::Restores(_) | Correction::OnChange => Default::default(),
+    };
     Some(format!(
-        "{} is managed by {tool}, which can reset its replicas: {when}, set them to {replicas} in \
-         {values} of {object} in git",
-        karpenter.key()
+        "{} is managed by {tool}, which can reset its replicas: {first}{when}, set them to \
+         {replicas} in {values} of {object} in git{then}",
+        karpenter.live.key()
     ))
 }
 
@@ -177,7 +189,7 @@ pub(crate) fn undo(found: &Karpenter, desired: &Desired, actual: &Actual, second
     let stands_by = operator.replicas_now() == operator.replicas
         && deployment_lacks(Some(&operator.live.body)).is_none();
     if adopted && !stands_by {
-        warnings.extend(in_git(&operator.live, "before the return", operator.replicas));
+        warnings.extend(in_git(operator, "before the return", operator.replicas));
         let action = Action::HandBack {
             deployment: place(&operator.live),
             replicas: operator.replicas,
@@ -287,6 +299,11 @@ fn forget(found: &Karpenter, replicas: Option<i64>) -> Step {
         .needs(&["patch"], &key.to_string())
 }
 
+/// Whether it does not have the replicas that it had.
+pub(crate) fn away(operator: &Operator) -> bool {
+    operator.replicas_now() != operator.replicas
+}
+
 /// What takes an installation's marks off in an uninstall. Karpenter's Deployment gets its replicas
 /// back; nobody waits for its pods, because nothing hangs on them any more.
 pub(crate) fn leave(found: &Karpenter, install_id: &str) -> Vec<Step> {
@@ -299,7 +316,6 @@ pub(crate) fn leave(found: &Karpenter, install_id: &str) -> Vec<Step> {
         step.depends_on.clear();
     }
     // Last: as long as it is there, a run that was killed knows what it was about.
-    let away = operator.replicas_now() != operator.replicas;
-    steps.push(forget(found, away.then_some(operator.replicas)));
+    steps.push(forget(found, away(operator).then_some(operator.replicas)));
     steps
 }

@@ -11,6 +11,7 @@ use tenon_iam_policies::{Document, Features, Scope};
 use tenon_installer_core::apply::is_runnable;
 use tenon_installer_core::desired::Desired;
 use tenon_installer_core::kubernetes::aws_auth;
+use tenon_installer_core::kubernetes::correction::{Correction, Pause};
 use tenon_installer_core::observe::actual::Actual;
 use tenon_installer_core::observe::state::{
     AccessEntryState, AssociationState, ProviderState, QueueState, RoleState, RuleState,
@@ -21,7 +22,7 @@ use tenon_installer_core::settings::config::Config;
 use tenon_installer_core::testing::{complete, facts, ids, settings, untouched};
 
 use super::karpenter::Operator;
-use super::{Karpenter, POLICY, settings as derived, steps};
+use super::{Karpenter, POLICY, fit, settings as derived, steps};
 
 const SECONDS: u64 = 60;
 const ROLE: &str = "arn:aws:iam::111122223333:role/prod-karpenter";
@@ -182,16 +183,24 @@ fn what_is_handed_over_needs_nothing_and_the_way_back_leaves_no_mark() {
     assert_eq!(ids(&steps::undo(&found, &desired, &untouched, SECONDS)), [""; 0]);
 }
 
+/// Flux applies Karpenter, and does this when its replicas change.
+fn by_flux(karpenter: &mut Karpenter, correction: Correction) {
+    let mut live = karpenter.operator.live.body.clone();
+    live["metadata"]["labels"] = json!({
+        "helm.toolkit.fluxcd.io/name": "karpenter",
+        "helm.toolkit.fluxcd.io/namespace": "infra",
+    });
+    let mut operator = Operator::of(live).expect("it is Karpenter");
+    operator.in_git.as_mut().expect("it is in git").1 = correction;
+    karpenter.operator = operator;
+}
+
+fn pause() -> Pause {
+    Pause { on: "kubectl pause it".to_owned(), off: "kubectl resume it".to_owned() }
+}
+
 #[test]
 fn what_to_change_in_git_is_a_warning_there_and_back() {
-    let by_flux = |karpenter: &mut Karpenter| {
-        let mut live = karpenter.operator.live.body.clone();
-        live["metadata"]["labels"] = json!({
-            "helm.toolkit.fluxcd.io/name": "karpenter",
-            "helm.toolkit.fluxcd.io/namespace": "infra",
-        });
-        karpenter.operator = Operator::of(live).expect("it is Karpenter");
-    };
     let in_git = |plan: &Plan| -> Vec<String> {
         let of_git = plan.warnings.iter().filter(|warning| warning.contains("in git"));
         of_git.cloned().collect()
@@ -199,17 +208,61 @@ fn what_to_change_in_git_is_a_warning_there_and_back() {
     let mut found = karpenter();
     let (desired, actual) = beside(&found);
     assert_eq!(in_git(&adoption(&found, &desired, &actual)), [""; 0]);
-    by_flux(&mut found);
     let is_managed =
         "Deployment kube-system/karpenter is managed by Flux, which can reset its replicas";
     let values = "in spec.values of HelmRelease infra/karpenter in git";
     let there = format!("{is_managed}: after the adoption, set them to 0 {values}");
-    assert_eq!(in_git(&adoption(&found, &desired, &actual)), [there]);
+    by_flux(&mut found, Correction::OnChange);
+    assert_eq!(in_git(&adoption(&found, &desired, &actual)), [there.as_str()]);
+    assert_eq!(fit::against_adoption(&found, &desired), [""; 0]);
+    by_flux(&mut found, Correction::Paused(pause()));
+    let resumed = format!("{there}, and resume Flux with `kubectl resume it`");
+    assert_eq!(in_git(&adoption(&found, &desired, &actual)), [resumed]);
+    assert_eq!(fit::against_adoption(&found, &desired), [""; 0]);
+    by_flux(&mut found, Correction::Unknown);
+    let unknown = "if HelmRelease infra/karpenter is self-healing, which can't be seen from here, \
+                   pause it first; after the adoption";
+    let unknown = there.replace("after the adoption", unknown);
+    assert_eq!(in_git(&adoption(&found, &desired, &actual)), [unknown]);
+    assert_eq!(fit::against_adoption(&found, &desired), [""; 0]);
+    by_flux(&mut found, Correction::OnChange);
     let (after, actual) = handed_over(&found, &desired);
     assert_eq!(in_git(&adoption(&after, &desired, &actual)), [""; 0], "there is nothing to do");
     let back = steps::undo(&after, &desired, &actual, SECONDS);
     let and_back = format!("{is_managed}: before the return, set them to 2 {values}");
     assert_eq!(in_git(&back), [and_back]);
+}
+
+#[test]
+fn nothing_is_changed_while_git_would_start_karpenter_again_or_keep_it_stopped() {
+    let mut found = karpenter();
+    let (desired, _) = beside(&found);
+    by_flux(&mut found, Correction::Restores(pause()));
+    assert_eq!(
+        fit::against_adoption(&found, &desired),
+        [
+            "Flux restores the replicas of Deployment kube-system/karpenter, so Karpenter would start \
+          again: pause Flux with `kubectl pause it`, run this command again, set the replicas to 0 \
+          in spec.values of HelmRelease infra/karpenter in git, and resume Flux with `kubectl \
+          resume it`"
+        ]
+    );
+    // Git has 0 already, and the marks are still missing.
+    found.operator.live.body["spec"]["replicas"] = 0.into();
+    assert_eq!(fit::against_adoption(&found, &desired), [""; 0]);
+
+    let (mut after, actual) = handed_over(&found, &desired);
+    by_flux(&mut after, Correction::Restores(pause()));
+    assert_eq!(fit::against_adoption(&after, &desired), [""; 0], "it is done");
+    assert_eq!(
+        fit::against_return(&after, &desired, &actual),
+        ["Flux restores the replicas of Deployment kube-system/karpenter: set them to 2 in \
+          spec.values of HelmRelease infra/karpenter in git, wait until Karpenter's pods are \
+          ready, and run this command again"]
+    );
+    // Git has them again.
+    after.operator.live.body["spec"]["replicas"] = 2.into();
+    assert_eq!(fit::against_return(&after, &desired, &actual), [""; 0]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `tenon adopt`: takes over from Karpenter, and gives back.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tenon_installer_core::cleanup::Cleanup;
 use tenon_installer_core::failure::Failure;
 use tenon_installer_core::kubernetes::resources;
@@ -104,6 +104,9 @@ pub(crate) async fn run(
     };
     drop(lock);
     let leader = verify(args, &session, &found).await?;
+    if !args.undo {
+        restored(&session, &found, *printer).await?;
+    }
     report["changed"] = plan.steps.len().into();
     report["leader"] = leader.as_deref().into();
     printer.json(&report);
@@ -145,6 +148,26 @@ async fn verify(
         Failure::Wait { what, last } => ExpectedError::Timeout { what, seconds, last },
         error => observe_failed(error),
     })
+}
+
+/// Says if Karpenter was scaled up again meanwhile: it stands by, and takes over when Tenon's
+/// leader ends.
+async fn restored(
+    session: &Session,
+    found: &Karpenter,
+    printer: Printer,
+) -> Result<(), ExpectedError> {
+    let deployment = &found.operator.live;
+    let key = deployment.key();
+    let live = session.target.cluster.get(&deployment.resource, &key).await;
+    let live = live.map_err(observe_failed)?.unwrap_or_default();
+    if live.pointer("/spec/replicas").and_then(Value::as_i64).is_some_and(|now| now > 0) {
+        printer.warn(&format!(
+            "{key} was scaled up again: its pods stand by, and one of them takes over when Tenon's \
+             leader ends. Set its replicas to 0 where they come from"
+        ));
+    }
+    Ok(())
 }
 
 fn unfit(args: &AdoptArgs, reasons: Vec<String>) -> ExpectedError {

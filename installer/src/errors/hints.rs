@@ -120,6 +120,11 @@ fn advice(failure: &Failure) -> Option<String> {
     match failure {
         Failure::Aws(error) => aws(error),
         Failure::Kubernetes(error) => kubernetes(error),
+        Failure::Restored { .. } => Some(
+            "change its replicas where they come from, or pause the tool that restores them; then \
+             run the same command again"
+                .to_owned(),
+        ),
         _ => None,
     }
 }

@@ -2,9 +2,11 @@
 
 use tenon_installer_core::apply::{Context, perform};
 use tenon_installer_core::failure::Failure;
+use tenon_installer_core::kubernetes::git_source::GitSource;
 use tenon_installer_core::plan::{Action, Step};
 
 use super::Remover;
+use crate::adopt::karpenter::Operator;
 use crate::adopt::{karpenter, steps};
 use crate::errors::ExpectedError;
 
@@ -32,12 +34,25 @@ pub(super) async fn read(context: &Context) -> Result<(Vec<Step>, Vec<String>), 
     let read =
         karpenter::read(&context.aws, &context.cluster, &context.cluster_name, operator).await?;
     Ok(match read {
-        Ok(found) => (steps::leave(&found, &context.install_id), Vec::new()),
+        Ok(found) => {
+            let stays = steps::away(&found.operator).then(|| in_git(&found.operator)).flatten();
+            (steps::leave(&found, &context.install_id), stays.into_iter().collect())
+        }
         Err(reasons) => {
             let why = reasons.join("; ");
             (Vec::new(), vec![format!("marks of the adoption on {key} and what it uses: {why}")])
         }
     })
+}
+
+/// What git still says of Karpenter's replicas, and what to do about it.
+fn in_git(operator: &Operator) -> Option<String> {
+    let (GitSource { tool, object, values, .. }, _) = operator.in_git.as_ref()?;
+    Some(format!(
+        "the replicas of {} in git, which {tool} applies: set them to {} in {values} of {object}",
+        operator.live.key(),
+        operator.replicas
+    ))
 }
 
 impl Remover<'_> {

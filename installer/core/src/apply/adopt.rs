@@ -20,6 +20,7 @@ use crate::kubernetes::lease::{self, Place};
 use crate::kubernetes::object::Object;
 use crate::ownership::{ADOPTED_BY, REPLICAS};
 use crate::plan::Adoptee;
+use crate::words::count;
 
 /// How long an object may take to be gone.
 const GONE: Duration = Duration::from_mins(5);
@@ -117,7 +118,18 @@ pub(super) async fn hand_over(
         "spec": {"replicas": 0},
     });
     patch(context, deployment, &body).await?;
-    rollout::await_rollout(context, deployment, seconds, progress).await
+    rollout::await_rollout(context, deployment, seconds, progress).await?;
+    // A rollout is complete with any number of replicas, also if somebody has restored them.
+    let key = deployment.key();
+    let live = context.cluster.get(&deployment.resource, &key).await?;
+    let now = live.as_ref().and_then(|live| live.pointer("/spec/replicas")?.as_i64());
+    match now.filter(|replicas| *replicas > 0) {
+        Some(replicas) => Err(Failure::Restored {
+            what: key.to_string(),
+            replicas: count(usize::try_from(replicas).unwrap_or(usize::MAX), "replica"),
+        }),
+        None => Ok(()),
+    }
 }
 
 /// Gives the replicas back and waits until the pods stand by.

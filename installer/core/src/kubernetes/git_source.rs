@@ -1,9 +1,11 @@
 //! Where in git an object comes from, by the marks of Flux and Argo CD.
 
+use kube::core::ApiResource;
 use serde_json::Value;
 
-use super::object::{annotation, label};
+use super::object::{Object, annotation, label};
 use super::operator_deployment::{ARGO_CD, FLUX, gitops};
+use super::resources;
 
 /// Beginning of the labels of objects of a HelmRelease.
 const HELM_CONTROLLER: &str = "helm.toolkit.fluxcd.io";
@@ -11,7 +13,7 @@ const HELM_CONTROLLER: &str = "helm.toolkit.fluxcd.io";
 const KUSTOMIZE_CONTROLLER: &str = "kustomize.toolkit.fluxcd.io";
 
 /// The object of Flux or Argo CD that applies another one, to be changed in git.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct GitSource {
     /// Flux or Argo CD.
     pub tool: &'static str,
@@ -21,47 +23,69 @@ pub struct GitSource {
     pub version: &'static str,
     /// What has the values of its chart, or all that there is.
     pub values: &'static str,
+    /// Where it is in the cluster; an Application without its namespace, unless its mark has one.
+    pub(super) applier: Object,
 }
 
 impl GitSource {
-    /// Of an object as it is; `None` if neither applies it.
+    /// Of an object as it is; `None` if neither applies it. Argo CD marks nothing if it tracks by
+    /// the label `app.kubernetes.io/instance`, its default before version 3: then it is only known
+    /// as the manager of fields, and remains that when it no longer applies the object.
     pub fn of(live: &Value) -> Option<Self> {
-        let tool = gitops(live)?;
+        let tool = gitops(live).or_else(|| is_written_by_argo_cd(live).then_some(ARGO_CD))?;
         let of = |key: &str| label(live, key).or_else(|| annotation(live, key)).unwrap_or_default();
-        let named = |controller: &str| {
-            format!(
-                "{}/{}",
-                of(&format!("{controller}/namespace")),
-                of(&format!("{controller}/name"))
-            )
+        let of_flux = |resource: &ApiResource, controller: &str| {
+            let of = |part: &str| of(&format!("{controller}/{part}")).to_owned();
+            let namespace = Some(of("namespace"));
+            let name = of("name");
+            Object { resource: resource.clone(), namespace, name, body: Value::Null }
         };
         Some(if tool == ARGO_CD {
             // `<application>:<group>/<kind>:<namespace>/<name>`
             let tracked = of("argocd.argoproj.io/tracking-id").split(':').next();
             let tracked = tracked.filter(|name| !name.is_empty());
-            let name = tracked.unwrap_or_else(|| of("argocd.argoproj.io/instance"));
+            let labels = ["argocd.argoproj.io/instance", "app.kubernetes.io/instance"];
+            let labelled = labels.map(of).into_iter().find(|name| !name.is_empty());
+            let name = tracked.or(labelled).unwrap_or_default();
+            // Outside of Argo CD's own namespace, it is `<namespace>_<name>`.
+            let (namespace, name) = match name.split_once('_') {
+                Some((namespace, name)) => (Some(namespace.to_owned()), name),
+                None => (None, name),
+            };
+            let resource = resources::applications();
+            let applier = Object { resource, namespace, name: name.to_owned(), body: Value::Null };
             Self {
                 tool,
-                object: format!("Application {name}"),
+                object: applier.key().to_string(),
                 version: "spec.source.targetRevision",
                 values: "spec.source.helm",
+                applier,
             }
         } else if of(&format!("{HELM_CONTROLLER}/name")).is_empty() {
+            let applier = of_flux(&resources::kustomizations(), KUSTOMIZE_CONTROLLER);
             Self {
                 tool: FLUX,
-                object: format!("Kustomization {}", named(KUSTOMIZE_CONTROLLER)),
+                object: applier.key().to_string(),
                 version: "the image's tag",
                 values: "the manifests",
+                applier,
             }
         } else {
+            let applier = of_flux(&resources::helm_releases(), HELM_CONTROLLER);
             Self {
                 tool: FLUX,
-                object: format!("HelmRelease {}", named(HELM_CONTROLLER)),
+                object: applier.key().to_string(),
                 version: "spec.chart.spec.version",
                 values: "spec.values",
+                applier,
             }
         })
     }
+}
+
+fn is_written_by_argo_cd(live: &Value) -> bool {
+    let managers = live["metadata"]["managedFields"].as_array().into_iter().flatten();
+    managers.filter_map(|entry| entry["manager"].as_str()).any(|name| name.starts_with("argocd-"))
 }
 
 #[cfg(test)]
@@ -100,9 +124,26 @@ mod tests {
                 json!({"labels": {"argocd.argoproj.io/instance": "nodes"}}),
                 "Argo CD: spec.source.helm of Application nodes",
             ),
+            (
+                json!({
+                    "labels": {"app.kubernetes.io/instance": "nodes"},
+                    "managedFields": [{"manager": "argocd-controller"}],
+                }),
+                "Argo CD: spec.source.helm of Application nodes",
+            ),
+            (
+                json!({"annotations": {
+                    "argocd.argoproj.io/tracking-id": format!("team_{tracked}"),
+                }}),
+                "Argo CD: spec.source.helm of Application team/nodes",
+            ),
         ] {
             assert_eq!(of(&metadata).as_deref(), Some(source));
         }
-        assert_eq!(of(&json!({"labels": {"app": "nodes"}})), None);
+        let others = json!({
+            "labels": {"app.kubernetes.io/instance": "nodes"},
+            "managedFields": [{"manager": "helm"}],
+        });
+        assert_eq!(of(&others), None);
     }
 }

@@ -45,6 +45,21 @@ pub fn node_overlays() -> ApiResource {
     resource("karpenter.sh", "v1alpha1", "NodeOverlay", "nodeoverlays")
 }
 
+/// Applications of Argo CD.
+pub(super) fn applications() -> ApiResource {
+    resource("argoproj.io", "v1alpha1", "Application", "applications")
+}
+
+/// `HelmReleases` of Flux.
+pub(super) fn helm_releases() -> ApiResource {
+    resource("helm.toolkit.fluxcd.io", "v2", "HelmRelease", "helmreleases")
+}
+
+/// Kustomizations of Flux.
+pub(super) fn kustomizations() -> ApiResource {
+    resource("kustomize.toolkit.fluxcd.io", "v1", "Kustomization", "kustomizations")
+}
+
 /// The type that a CRD defines.
 pub fn served_by(crd: &Value) -> Option<ApiResource> {
     let text = |pointer: &str| crd.pointer(pointer).and_then(Value::as_str);
