@@ -139,7 +139,7 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Print and verify the IAM policies of the operator, the nodes and the caller
     Iam(IamArgs),
-    /// Create, validate and explain settings files
+    /// Create, show, validate and explain settings files
     Config(ConfigArgs),
     /// Export the installation for another tool, such as Terraform, Flux or Helm
     Export(ExportArgs),

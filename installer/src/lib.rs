@@ -139,7 +139,7 @@ async fn dispatch(cli: &Cli, printer: &Printer, cleanup: &Cleanup) -> Result<u8,
         Command::Explain(args) => {
             Box::pin(commands::simulate::explain(&cli.global, args, printer)).await
         }
-        Command::Config(args) => commands::config::run(&cli.global, args, *printer),
+        Command::Config(args) => Box::pin(commands::config::run(&cli.global, args, *printer)).await,
         Command::Export(args) => Box::pin(commands::export::run(&cli.global, args, printer)).await,
         Command::Bundle(args) => Box::pin(commands::bundle::run(&cli.global, args, printer)).await,
         Command::Completion(args) => Ok(commands::completion::run(args, *printer)),

@@ -26,6 +26,12 @@ pub enum ConfigCommand {
         #[arg(long, value_name = "FILE")]
         write: Option<PathBuf>,
     },
+    /// Print the settings of the installation in the cluster as a settings file, or write them
+    Show {
+        /// Write them to this file; an existing file is not overwritten
+        #[arg(long, value_name = "FILE")]
+        write: Option<PathBuf>,
+    },
     /// Validate a settings file, and print all problems
     Validate {
         /// Settings file

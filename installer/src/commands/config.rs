@@ -1,4 +1,5 @@
-//! `tenon config`: begin a settings file, check one, and explain its fields. Nothing is called.
+//! `tenon config`: begin a settings file, check one, and explain its fields. Only `show` calls
+//! anything.
 
 use std::path::Path;
 
@@ -12,13 +13,14 @@ use tenon_installer_core::target;
 use crate::cli::config::{ConfigArgs, ConfigCommand};
 use crate::cli::overlay::{overlay, resolve};
 use crate::cli::{GlobalArgs, SettingArgs};
+use crate::commands::session::{Connection, Fallback};
 use crate::errors::ExpectedError;
 use crate::printer::Printer;
 
 mod explain;
 
 /// Runs a subcommand.
-pub(crate) fn run(
+pub(crate) async fn run(
     global: &GlobalArgs,
     args: &ConfigArgs,
     printer: Printer,
@@ -26,6 +28,9 @@ pub(crate) fn run(
     match &args.command {
         ConfigCommand::Init { settings, write } => {
             init(global, settings, write.as_deref(), printer)?;
+        }
+        ConfigCommand::Show { write } => {
+            Box::pin(show(global, write.as_deref(), printer)).await?;
         }
         ConfigCommand::Validate { file } => validate(global, file, printer)?,
         ConfigCommand::Schema => {
@@ -72,8 +77,40 @@ fn init(
          {}",
         config.to_yaml()
     );
+    print(&text, file, printer)
+}
+
+/// What the installation records: also what `tenon adopt` found, and what flags said.
+async fn show(
+    global: &GlobalArgs,
+    file: Option<&Path>,
+    printer: Printer,
+) -> Result<(), ExpectedError> {
+    let args = SettingArgs::default();
+    let connection = Connection::open(global, &args, Source::default(), Fallback::Defaults);
+    let connection = Box::pin(connection).await?;
+    let Some(record) = connection.record().await? else {
+        return Err(ExpectedError::Unfit {
+            what: "tenon config show".to_owned(),
+            reasons: vec![format!(
+                "cluster {} has no record of an installation by `tenon`; `tenon config init` \
+                 begins a settings file",
+                connection.settings().cluster
+            )],
+        });
+    };
+    let text = format!(
+        "# Settings of the installation in cluster {}.\n{}",
+        connection.settings().cluster,
+        record.config.to_yaml()
+    );
+    print(&text, file, printer)
+}
+
+/// Prints settings, or writes them to a new file.
+fn print(text: &str, file: Option<&Path>, printer: Printer) -> Result<(), ExpectedError> {
     let Some(file) = file else {
-        printer.raw(&text);
+        printer.raw(text);
         return Ok(());
     };
     let failed = FileError::writing(file);

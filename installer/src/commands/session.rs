@@ -180,6 +180,11 @@ impl Connection {
         &self.settings
     }
 
+    /// What the cluster records of its installation, if there is one.
+    pub(super) async fn record(&self) -> Result<Option<Record>, ExpectedError> {
+        recorded(&self.target, &self.facts, &self.settings).await
+    }
+
     /// Keeps other installers away from the cluster until the command ends.
     pub(super) async fn lock(
         &self,
