@@ -1,6 +1,7 @@
 //! The operator by its Helm charts, for Flux and Argo CD, as files of a git repository: CRDs,
-//! operator and custom resources, each applied when the one before is ready. NodePools and CRDs are
-//! never pruned: removing them removes nodes, and that belongs to `tenon uninstall`.
+//! operator and custom resources, each applied when the one before is ready. What the settings
+//! leave to others is not among them. NodePools and CRDs are never pruned: removing them removes
+//! nodes, and that belongs to `tenon uninstall`.
 
 use serde_json::{Value, json};
 use tenon_installer_core::desired::Desired;
@@ -15,7 +16,7 @@ const OPTIONS: &str = "argocd.argoproj.io/sync-options";
 /// A file: its path below the export's folder, and its documents.
 pub(super) type File = (String, Vec<Value>);
 
-/// A Kustomization for each of three folders, in the order in which they depend on each other. The
+/// A Kustomization for each of the folders, in the order in which they depend on each other. The
 /// folders themselves are for these alone: the `kustomization.yaml` keeps a Kustomization of a
 /// folder above from applying them all at once.
 pub(super) fn flux(args: &FluxArgs, settings: &Settings, desired: &Desired) -> Vec<File> {
@@ -48,7 +49,9 @@ pub(super) fn flux(args: &FluxArgs, settings: &Settings, desired: &Desired) -> V
         "spec": {"type": kind, "interval": "1h", "url": charts},
     });
     let mut operator = release("tenon", values(desired));
-    operator["spec"]["dependsOn"] = json!([{"name": "tenon-crds"}]);
+    if settings.manage_crds {
+        operator["spec"]["dependsOn"] = json!([{"name": "tenon-crds"}]);
+    }
     let kustomization = |name: &str, folder: &str, after: Option<&str>| {
         let mut body = json!({
             "apiVersion": "kustomize.toolkit.fluxcd.io/v1",
@@ -69,6 +72,13 @@ pub(super) fn flux(args: &FluxArgs, settings: &Settings, desired: &Desired) -> V
         }
         body
     };
+    let nodes = node_objects(desired, "kustomize.toolkit.fluxcd.io/prune", "disabled");
+    let crds = settings.manage_crds.then(|| kustomization("tenon-crds", "crds", None));
+    let mut chain = crds.into_iter().collect::<Vec<_>>();
+    chain.push(kustomization("tenon", "operator", settings.manage_crds.then_some("tenon-crds")));
+    if !nodes.is_empty() {
+        chain.push(kustomization("tenon-nodepools", "nodepools", Some("tenon")));
+    }
     let mut files = vec![
         (
             "kustomization.yaml".to_owned(),
@@ -78,22 +88,20 @@ pub(super) fn flux(args: &FluxArgs, settings: &Settings, desired: &Desired) -> V
                 "resources": ["flux.yaml"],
             })],
         ),
-        (
-            "flux.yaml".to_owned(),
-            vec![
-                kustomization("tenon-crds", "crds", None),
-                kustomization("tenon", "operator", Some("tenon-crds")),
-                kustomization("tenon-nodepools", "nodepools", Some("tenon")),
-            ],
-        ),
-        ("crds/release.yaml".to_owned(), vec![repository, release("tenon-crds", json!({}))]),
-        ("operator/release.yaml".to_owned(), vec![operator]),
+        ("flux.yaml".to_owned(), chain),
     ];
-    files.extend(node_objects(desired, "kustomize.toolkit.fluxcd.io/prune", "disabled"));
+    if settings.manage_crds {
+        let crds = vec![repository, release("tenon-crds", json!({}))];
+        files.push(("crds/release.yaml".to_owned(), crds));
+        files.push(("operator/release.yaml".to_owned(), vec![operator]));
+    } else {
+        files.push(("operator/release.yaml".to_owned(), vec![repository, operator]));
+    }
+    files.extend(nodes);
     files
 }
 
-/// Three Applications: the waves put CRDs first and NodePools last.
+/// An Application for each: the waves put CRDs first and NodePools last.
 pub(super) fn argocd(args: &ArgocdArgs, settings: &Settings, desired: &Desired) -> Vec<File> {
     let namespace = &settings.namespace;
     let ChartArgs { charts, chart_version, path, .. } = &args.charts;
@@ -138,13 +146,20 @@ pub(super) fn argocd(args: &ArgocdArgs, settings: &Settings, desired: &Desired) 
     // Argo CD overlooks that a new CRD is established until it compares the next time, minutes
     // later, and the operator would wait as long.
     let crds = json!({"additionalAnnotations": {"argocd.argoproj.io/ignore-healthcheck": "true"}});
-    let applications = vec![
-        application("tenon-crds", "-2", chart("tenon-crds", crds), false),
-        application("tenon", "0", chart("tenon", values(desired)), true),
-        application("tenon-nodepools", "1", in_git, false),
-    ];
+    let crds = application("tenon-crds", "-2", chart("tenon-crds", crds), false);
+    // What is there already and has the labels of the Helm release, Argo CD takes for applied, and
+    // then it does not mark it as its own. A difference makes it apply every object once.
+    let mut values = values(desired);
+    values["additionalAnnotations"][OPTIONS] = "ServerSideApply=true".into();
+    let operator = application("tenon", "0", chart("tenon", values), true);
+    let crds = settings.manage_crds.then_some(crds);
+    let mut applications = crds.into_iter().chain([operator]).collect::<Vec<_>>();
+    let nodes = node_objects(desired, OPTIONS, "Prune=false,Delete=false");
+    if !nodes.is_empty() {
+        applications.push(application("tenon-nodepools", "1", in_git, false));
+    }
     let mut files = vec![("applications.yaml".to_owned(), applications)];
-    files.extend(node_objects(desired, OPTIONS, "Prune=false,Delete=false"));
+    files.extend(nodes);
     files
 }
 

@@ -18,22 +18,30 @@ fn charts() -> ChartArgs {
 
 fn flux() -> Vec<File> {
     let (settings, desired) = example();
+    flux_of(&settings, &desired)
+}
+
+fn flux_of(settings: &Settings, desired: &Desired) -> Vec<File> {
     let args = FluxArgs {
         settings: SettingArgs::default(),
         charts: charts(),
         source: "flux-system".to_owned(),
     };
-    gitops::flux(&args, &settings, &desired)
+    gitops::flux(&args, settings, desired)
 }
 
 fn argocd() -> Vec<File> {
     let (settings, desired) = example();
+    argocd_of(&settings, &desired)
+}
+
+fn argocd_of(settings: &Settings, desired: &Desired) -> Vec<File> {
     let args = ArgocdArgs {
         settings: SettingArgs::default(),
         charts: charts(),
         repository: "https://git.example/nodes".to_owned(),
     };
-    gitops::argocd(&args, &settings, &desired)
+    gitops::argocd(&args, settings, desired)
 }
 
 fn all(files: Vec<File>) -> Vec<Value> {
@@ -143,6 +151,40 @@ fn flux_applies_each_folder_when_the_one_before_is_ready() {
     assert_eq!(kinds("nodepools/nodepool-default.yaml"), ["NodePool"]);
     assert_eq!(kinds("nodepools/ec2nodeclass-default.yaml"), ["EC2NodeClass"]);
     assert_eq!(files.len(), 6, "nothing is outside of these");
+}
+
+#[test]
+fn what_the_settings_leave_to_others_is_not_exported() {
+    let (mut settings, mut desired) = example();
+    settings.manage_crds = false;
+    desired.node_objects.clear();
+    let names = |files: &[File]| files.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    let named = |kind: &str, files: Vec<File>| {
+        let of_kind = all(files).into_iter().filter(|body| body["kind"] == kind);
+        of_kind.map(|body| body["metadata"]["name"].clone()).collect::<Vec<_>>()
+    };
+    let files = flux_of(&settings, &desired);
+    assert_eq!(names(&files), ["kustomization.yaml", "flux.yaml", "operator/release.yaml"]);
+    let depends =
+        all(files.clone()).into_iter().find(|body| body["spec"].get("dependsOn").is_some());
+    assert_eq!(depends, None, "nothing waits for what is not there");
+    assert_eq!(named("HelmRepository", files), ["tenon"]);
+    let files = argocd_of(&settings, &desired);
+    assert_eq!(names(&files), ["applications.yaml"]);
+    assert_eq!(named("Application", files), ["tenon"]);
+}
+
+#[test]
+fn argocd_applies_and_marks_what_is_there_already() {
+    let (settings, mut desired) = example();
+    let name = "example.com/team".to_owned();
+    desired.values.additional_annotations.insert(name.clone(), "nodes".into());
+    let files = argocd_of(&settings, &desired);
+    let operator = all(files).into_iter().find(|body| body["metadata"]["name"] == "tenon");
+    let operator = operator.expect("it is there");
+    let annotations = &operator["spec"]["source"]["helm"]["valuesObject"]["additionalAnnotations"];
+    assert_eq!(annotations["argocd.argoproj.io/sync-options"], "ServerSideApply=true");
+    assert_eq!(annotations[&name], "nodes");
 }
 
 #[test]
