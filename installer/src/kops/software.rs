@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
+use tenon_installer_core::apply::wait::deployment_lacks;
 use tenon_installer_core::failure::Failure;
 use tenon_installer_core::kubernetes::client::Cluster;
 use tenon_installer_core::kubernetes::helm;
@@ -22,7 +23,9 @@ use tenon_installer_core::words::{count, some};
 
 use super::augment::is_of_add_on;
 use super::operator::NAMESPACE;
-use crate::upgrade::stages::{CANARY, goes, grants, has_other_pods, prove, rollout, widened_rules};
+use crate::upgrade::stages::{
+    CANARY, ROLLOUT, goes, grants, has_other_pods, prove, rollout, widened_rules,
+};
 
 /// What should be there.
 #[derive(Debug)]
@@ -156,12 +159,12 @@ impl Found {
         };
         let is_deployment = |object: &&Object| Some(object.key()) == deployment;
         let first = software.objects.iter().filter(|object| !is_deployment(object));
-        let moves = software.deployment().is_some_and(|deployment| self.moves_pods(deployment));
+        let old = software.deployment().is_some_and(|deployment| self.has_old_pods(deployment));
         let mut later = Vec::new();
         for object in first {
             match step(object) {
                 // The pods that run need their rules until they are replaced.
-                Some(step) if moves && grants(object) => {
+                Some(step) if old && grants(object) => {
                     let live = self.objects.get(&object.key());
                     let (wide, narrow) = widened_rules(&step, object, live, &[]);
                     plan.steps.extend(wide);
@@ -172,28 +175,45 @@ impl Found {
         }
         let done = plan.steps.iter().map(|step| step.id.clone()).collect::<Vec<_>>();
         let mut wanted = software.objects.iter().map(Object::key).collect::<BTreeSet<_>>();
+        wanted.extend(software.deployment().map(|deployment| software.canary(deployment).key()));
+        let unwanted = self.operator_objects().filter(|object| !wanted.contains(&object.key()));
+        let unwanted = unwanted.map(|object| delete(object).because(["no longer in the values"]));
+        later.extend(unwanted);
         let mut last = None;
         if let Some(deployment) = software.deployment() {
             let canary = software.canary(deployment);
-            wanted.insert(canary.key());
             let changed = step(deployment).map(|step| step.after(done));
-            let steps = self.move_pods(deployment, &canary, changed, seconds);
+            let mut steps = self.move_pods(deployment, &canary, changed, seconds);
+            let waits = steps.iter().any(|step| step.id == ROLLOUT);
+            let goes = steps.iter().position(|step| step.id == CANARY_GOES);
+            if old && !waits && (goes.is_some() || !later.is_empty()) {
+                // A run that was killed has begun it, and may have left its canary.
+                let at = goes.unwrap_or(steps.len());
+                let before = steps[..at].iter().map(|step| step.id.clone()).collect::<Vec<_>>();
+                for step in &mut steps[at..] {
+                    step.depends_on.push(ROLLOUT.to_owned());
+                }
+                steps.insert(at, rollout(deployment, seconds).after(before));
+            }
             last = steps.iter().rfind(|step| step.id != CANARY_GOES).map(|step| step.id.clone());
             plan.steps.extend(steps);
         }
         plan.steps.extend(later.into_iter().map(|step| step.after(last.clone())));
-        for object in self.operator_objects() {
-            if !wanted.contains(&object.key()) {
-                let because = "no longer in the values";
-                plan.steps.push(delete(object).because([because]).after(last.clone()));
-            }
-        }
     }
 
     /// The Deployment runs, and its pods are others than those that are wanted.
     fn moves_pods(&self, deployment: &Object) -> bool {
         let live = self.objects.get(&deployment.key());
         live.is_some_and(|live| has_other_pods(deployment, live))
+    }
+
+    /// Pods of the Deployment run that are others than those that are wanted, or a rollout is not
+    /// complete, so some may.
+    fn has_old_pods(&self, deployment: &Object) -> bool {
+        let live = self.objects.get(&deployment.key());
+        live.is_some_and(|live| {
+            has_other_pods(deployment, live) || deployment_lacks(Some(live)).is_some()
+        })
     }
 
     /// The step that changes the Deployment, and what comes before and after it.
@@ -250,7 +270,12 @@ mod tests {
     /// All of it is there, as it was applied.
     fn installed(software: &Software) -> Found {
         let objects = software.objects.iter();
-        let objects = objects.map(|object| (object.key(), object.body.clone())).collect();
+        let objects = objects.map(|object| (object.key(), object.body.clone()));
+        let mut objects = objects.collect::<BTreeMap<_, _>>();
+        let deployment = software.deployment().expect("a Deployment").key();
+        let live = objects.get_mut(&deployment).expect("it is there");
+        let n = live["spec"]["replicas"].clone();
+        live["status"] = json!({"replicas": n, "updatedReplicas": n, "availableReplicas": n});
         Found { objects, ..Found::default() }
     }
 
@@ -314,6 +339,19 @@ mod tests {
             ["karpenter-admin", "canary", "karpenter", "rollout", "canary-goes", "narrow"];
         assert_eq!(names.collect::<Vec<_>>(), expected, "{steps:?}");
         assert!(steps[5].1.contains(&"rollout".to_owned()), "{steps:?}");
+        // The same while the pods are being replaced, in a run after one that was killed.
+        let mut wide = found.objects[&role.key()].clone();
+        wide["metadata"]["annotations"]["tenon.sh/spec-hash"] = json!("both-new");
+        found.objects = installed(&software).objects;
+        found.objects.insert(role.key(), wide);
+        let live = found.objects.get_mut(&deployment.key()).expect("it is there");
+        live["status"]["updatedReplicas"] = json!(1);
+        let steps = ids(&found);
+        let names = steps.iter().map(|(id, _)| id.rsplit('/').next().unwrap_or(id));
+        assert_eq!(names.collect::<Vec<_>>(), ["rollout", "canary-goes", "narrow"], "{steps:?}");
+        let waits = |(_, after): &(String, Vec<String>)| after.contains(&"rollout".to_owned());
+        assert!(steps[1..].iter().all(waits), "{steps:?}");
+        // Afterwards, only the canary is left.
         found.objects = installed(&software).objects;
         assert_eq!(ids(&found), [("canary-goes".to_owned(), vec![])]);
         // Another number of the same pods needs none.

@@ -25,7 +25,7 @@ use tenon_installer_core::plan::{
 /// Id of the step that tries one pod of the new version.
 pub(crate) const CANARY: &str = "canary";
 /// Id of the step that waits for all pods.
-const ROLLOUT: &str = "rollout";
+pub(crate) const ROLLOUT: &str = "rollout";
 /// What the hash of a Kubernetes role begins with whose rules are those of two versions.
 const WIDE: &str = "both-";
 /// Id of the step that writes the Helm revision.
