@@ -1,7 +1,10 @@
 //! Whose the operator is: what Helm, Flux or Argo CD deploys is changed there.
 
+use serde_json::Value;
 use tenon_installer_core::kubernetes::git_source::GitSource;
-use tenon_installer_core::kubernetes::operator_deployment::{OperatorDeployment, is_operator};
+use tenon_installer_core::kubernetes::operator_deployment::{
+    OperatorDeployment, gitops_key, is_operator,
+};
 
 use super::session::Session;
 use crate::errors::ExpectedError;
@@ -22,14 +25,14 @@ pub(super) fn refuse(session: &Session, operation: &str) -> Result<(), ExpectedE
                 found.name(),
                 source.tool
             )],
-            hints: hints(&source, operation),
+            hints: hints(&source, &found.live, operation),
         }),
         None => Ok(()),
     }
 }
 
-/// What to change in git instead.
-fn hints(source: &GitSource, operation: &str) -> Vec<String> {
+/// What to change in git instead, and how to take the marks off that a tool has left.
+fn hints(source: &GitSource, live: &Value, operation: &str) -> Vec<String> {
     let GitSource { object, version, values, .. } = source;
     let in_git = match operation {
         "install" => format!("change {values} of {object} in git"),
@@ -37,7 +40,23 @@ fn hints(source: &GitSource, operation: &str) -> Vec<String> {
         _ => format!("revert {version} of {object} in git"),
     };
     let aws = "for the AWS resources, run `tenon install --aws-only` with the settings".to_owned();
-    vec![in_git, aws]
+    let left = format!("if {} no longer applies it, remove its marks: ", source.tool);
+    vec![in_git, aws, left + &unmark(live)]
+}
+
+/// The commands that take the marks of Flux or Argo CD off a Deployment.
+fn unmark(live: &Value) -> String {
+    let text = |field: &str| live["metadata"][field].as_str().unwrap_or_default();
+    let (name, namespace) = (text("name"), text("namespace"));
+    let commands = [("label", "labels"), ("annotate", "annotations")].map(|(verb, field)| {
+        let keys = live["metadata"][field].as_object().into_iter().flat_map(|map| map.keys());
+        let keys = keys.filter(|key| gitops_key(key).is_some()).map(|key| format!(" {key}-"));
+        let keys = keys.collect::<String>();
+        let is_marked = !keys.is_empty();
+        is_marked
+            .then(|| format!("`kubectl {verb} deployment {name} --namespace {namespace}{keys}`"))
+    });
+    commands.into_iter().flatten().collect::<Vec<_>>().join(" and ")
 }
 
 #[cfg(test)]
@@ -48,18 +67,26 @@ mod tests {
 
     #[test]
     fn what_to_change_in_git_follows_from_the_operation() {
-        let live = json!({"metadata": {"labels": {
-            "helm.toolkit.fluxcd.io/name": "nodes", "helm.toolkit.fluxcd.io/namespace": "infra",
-        }}});
+        let labels = json!({
+            "app.kubernetes.io/name": "karpenter",
+            "helm.toolkit.fluxcd.io/name": "nodes",
+            "helm.toolkit.fluxcd.io/namespace": "infra",
+        });
+        let metadata = json!({"name": "karpenter", "namespace": "kube-system", "labels": labels});
+        let live = json!({ "metadata": metadata });
         let source = GitSource::of(&live).expect("it is Flux'");
+        let unmarked = "if Flux no longer applies it, remove its marks: `kubectl label deployment \
+                        karpenter --namespace kube-system helm.toolkit.fluxcd.io/name- \
+                        helm.toolkit.fluxcd.io/namespace-`";
         for (operation, field) in [
             ("install", "change spec.values of HelmRelease infra/nodes"),
             ("upgrade", "set spec.chart.spec.version of HelmRelease infra/nodes"),
             ("rollback", "revert spec.chart.spec.version of HelmRelease infra/nodes"),
         ] {
-            let said = hints(&source, operation);
+            let said = hints(&source, &live, operation);
             assert!(said[0].starts_with(field), "{said:?}");
             assert!(said[1].contains("tenon install --aws-only"), "{said:?}");
+            assert_eq!(said[2], unmarked);
         }
     }
 }
