@@ -28,6 +28,7 @@ use crate::termination_handler::TerminationHandler;
 use crate::user::{NodeClass, User};
 use crate::wait::{NotYet, chain};
 
+mod adoption;
 mod argocd;
 mod chapters;
 mod cluster;
@@ -171,9 +172,17 @@ pub enum Neighbour {
     Flux,
     /// Flux takes over what `tenon install` has installed
     FluxTakeOver,
+    /// Karpenter that Flux installed is adopted, and comes back
+    FluxAdopt,
     /// Argo CD installs Tenon from a git repository
     #[value(name = "argocd")]
     ArgoCd,
+    /// Argo CD takes over what `tenon install` has installed
+    #[value(name = "argocd-take-over")]
+    ArgoCdTakeOver,
+    /// Karpenter that Argo CD installed is adopted, and comes back
+    #[value(name = "argocd-adopt")]
+    ArgoCdAdopt,
 }
 
 impl Neighbour {
@@ -186,7 +195,10 @@ impl Neighbour {
             Self::Keda => keda::CHAPTERS,
             Self::Flux => flux::CHAPTERS,
             Self::FluxTakeOver => flux::TAKE_OVER,
+            Self::FluxAdopt => adoption::FLUX,
             Self::ArgoCd => argocd::CHAPTERS,
+            Self::ArgoCdTakeOver => argocd::TAKE_OVER,
+            Self::ArgoCdAdopt => adoption::ARGO_CD,
         }
     }
 }

@@ -24,6 +24,7 @@ pub mod git;
 pub mod guide;
 mod http;
 pub mod installation;
+pub mod karpenter;
 pub mod keda;
 pub mod kops;
 mod kubectl;

@@ -114,10 +114,11 @@ impl Start<'_> {
         // Also without the workspace's programs somebody may install Tenon. If its program is not
         // built then, the pod's status names the missing file.
         let operator = self.tenon.cloned().or_else(TenonPrograms::place);
-        images.extend(operator.map(|programs| Image {
-            name: "tenon-operator".to_owned(),
-            program: programs.operator,
-        }));
+        // It plays Karpenter, too: its image is `karpenter/controller`.
+        let names = ["tenon-operator", "controller"];
+        let of = |name: &str, program| Image { name: name.to_owned(), program };
+        images
+            .extend(operator.iter().flat_map(|it| names.map(|name| of(name, it.operator.clone()))));
         let log_server = LogServer::bind(&plane.certificates()).await?;
         let config = KubeletConfig {
             dir: pods,

@@ -22,12 +22,26 @@ use crate::guide;
 use crate::kubectl::kubectl;
 use crate::wait::{NotYet, eventually};
 
+pub(super) const START: Chapter = Chapter {
+    title: "Argo CD",
+    shows: "Argo CD starts with an Application for an empty folder of a git server, and Tenon's charts are in a registry.",
+    tell: |scene| Box::pin(start(scene)),
+};
+
+const OWNER: Chapter = Chapter {
+    title: "One owner",
+    shows: "`tenon install`, `upgrade`, `rollback` and `uninstall` change nothing, and say what to change in git.",
+    tell: |scene| Box::pin(owner(scene)),
+};
+
+const REMOVE: Chapter = Chapter {
+    title: "Remove",
+    shows: "The files leave the repository; then the NodePools go, the operator, and with `tenon uninstall --aws-only` the AWS resources. Nothing is left.",
+    tell: |scene| Box::pin(remove(scene)),
+};
+
 pub(super) const CHAPTERS: &[Chapter] = &[
-    Chapter {
-        title: "Argo CD",
-        shows: "Argo CD starts with an Application for an empty folder of a git server, and Tenon's charts are in a registry.",
-        tell: |scene| Box::pin(start(scene)),
-    },
+    START,
     Chapter {
         title: "AWS",
         shows: "`tenon install` with `deploy.operator: skip` creates roles, queue, rules and access entry, and nothing in the cluster but its record.",
@@ -53,16 +67,25 @@ pub(super) const CHAPTERS: &[Chapter] = &[
         shows: "Argo CD ends a `tenon freeze`, except while the Application of the NodePools is not reconciled; `tenon unfreeze` returns to what git says.",
         tell: |scene| Box::pin(freeze(scene)),
     },
+    OWNER,
+    REMOVE,
+];
+
+/// Tenon is there before its files are in git.
+pub(super) const TAKE_OVER: &[Chapter] = &[
+    START,
     Chapter {
-        title: "One owner",
-        shows: "`tenon install`, `upgrade`, `rollback` and `uninstall` change nothing, and say what to change in git.",
-        tell: |scene| Box::pin(owner(scene)),
+        title: "Install",
+        shows: "`tenon install` installs everything, and pods get nodes.",
+        tell: |scene| Box::pin(gitops::install(scene)),
     },
     Chapter {
-        title: "Remove",
-        shows: "The files leave the repository; then the NodePools go, the operator, and with `tenon uninstall --aws-only` the AWS resources. Nothing is left.",
-        tell: |scene| Box::pin(remove(scene)),
+        title: "Take over",
+        shows: "The files of `tenon export argocd` are pushed. Argo CD takes over what is there, and no node is replaced.",
+        tell: |scene| Box::pin(take_over(scene)),
     },
+    OWNER,
+    REMOVE,
 ];
 
 const GUIDE: &str = include_str!("../../../../docs/src/guides/gitops.md");
@@ -96,6 +119,7 @@ async fn start(scene: &mut Scene<'_>) -> Result<(), StoryError> {
             "source": { "repoURL": delivery.url, "path": FOLDER, "targetRevision": "HEAD" },
             "syncPolicy": {
                 "automated": { "prune": true, "selfHeal": true, "allowEmpty": true },
+                "syncOptions": ["ServerSideApply=true"],
             },
         },
     });
@@ -161,7 +185,43 @@ async fn refresh(scene: &Scene<'_>) -> Result<(), kube::Error> {
     Ok(())
 }
 
+/// Lets Argo CD compare what the repository's root holds, and waits until it is as in git.
+pub(super) async fn compare(scene: &Scene<'_>) -> Result<(), StoryError> {
+    refresh(scene).await.map_err(bed("notify Argo CD"))?;
+    settled(scene, &[ROOT]).await?;
+    Ok(())
+}
+
 async fn push(scene: &mut Scene<'_>) -> Result<(), StoryError> {
+    push_files(scene).await?;
+    in_order(scene).await?;
+    user(scene).ready("NodePool", POOL).await?;
+    Ok(())
+}
+
+/// Argo CD finds the objects that `tenon install` has made.
+async fn take_over(scene: &mut Scene<'_>) -> Result<(), StoryError> {
+    let before = gitops::claims(scene).await?;
+    let file = gitops::write_settings(scene, &json!({ "operator": "skip" }))?;
+    push_files(scene).await?;
+    run_tenon(scene.bed, &["install", "-f", &file, "--yes"]).await?;
+    refresh(scene).await.map_err(bed("notify Argo CD"))?;
+    settled(scene, &APPLICATIONS).await?;
+    user(scene).ready("NodePool", POOL).await?;
+    run_from_guide(scene, "kubectl delete secrets").await?;
+    gitops::stayed(scene, &before).await
+}
+
+/// Runs the command of the guide that begins like this.
+async fn run_from_guide(scene: &Scene<'_>, beginning: &str) -> Result<(), StoryError> {
+    let command = GUIDE.lines().map(str::trim).find(|line| line.starts_with(beginning));
+    let command = command.expect("the guide has the command");
+    let args: Vec<&str> = command.split(' ').skip(1).collect();
+    kubectl(scene.bed, &args).await.map_err(bed(&format!("run `{command}`")))
+}
+
+/// Exports the files, pushes them, and waits until Argo CD has applied them.
+async fn push_files(scene: &mut Scene<'_>) -> Result<(), StoryError> {
     let Delivery { charts, copy, url, .. } = delivery(scene);
     let out = copy.dir().join(FOLDER).display().to_string();
     let export = ["export", "argocd", "-f", &settings(scene), "--charts", charts];
@@ -173,8 +233,6 @@ async fn push(scene: &mut Scene<'_>) -> Result<(), StoryError> {
     for name in APPLICATIONS {
         scene.note(format!("Application {name} is synced and healthy after {:.1} s", ready[name]));
     }
-    in_order(scene).await?;
-    user(scene).ready("NodePool", POOL).await?;
     Ok(())
 }
 
@@ -301,10 +359,7 @@ async fn remove(scene: &mut Scene<'_>) -> Result<(), StoryError> {
         delete(name).await?;
     }
     // Argo CD never deletes CRDs.
-    let command = GUIDE.lines().map(str::trim).find(|line| line.starts_with("kubectl delete crds"));
-    let command = command.expect("the guide has the command");
-    let args: Vec<&str> = command.split(' ').skip(1).collect();
-    kubectl(scene.bed, &args).await.map_err(bed("delete the CRDs"))?;
+    run_from_guide(scene, "kubectl delete crds").await?;
     gitops::nothing_is_left(scene, &[]).await?;
     scene.argocd.take().expect("it is there").stop().await;
     scene.delivery.take().expect("it is there").stop().await;

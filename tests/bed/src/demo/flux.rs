@@ -22,7 +22,7 @@ use crate::objects;
 use crate::wait::eventually;
 use crate::words::count;
 
-const START: Chapter = Chapter {
+pub(super) const START: Chapter = Chapter {
     title: "Flux",
     shows: "Flux starts with an empty repository on a git server, and Tenon's charts are in a registry.",
     tell: |scene| Box::pin(start(scene)),
@@ -77,7 +77,7 @@ pub(super) const TAKE_OVER: &[Chapter] = &[
     Chapter {
         title: "Install",
         shows: "`tenon install` installs everything, and pods get nodes.",
-        tell: |scene| Box::pin(install(scene)),
+        tell: |scene| Box::pin(gitops::install(scene)),
     },
     Chapter {
         title: "Take over",
@@ -148,17 +148,27 @@ async fn reconciled(scene: &Scene<'_>, at: &str) -> Result<(), StoryError> {
     Ok(())
 }
 
+/// Lets Flux fetch and apply this commit, once more if it has, and waits until it has.
+pub(super) async fn compare(scene: &Scene<'_>, commit: &str) -> Result<(), StoryError> {
+    let roots = flux::kustomizations(&scene.client);
+    let root = roots.get(ROOT).await.map_err(bed("read the Kustomization"))?;
+    // Another request than the last one, also for the same commit.
+    let at = format!("{commit} at {}", root.resource_version().unwrap_or_default());
+    reconcile(scene, &at).await.map_err(bed("notify Flux"))?;
+    eventually("Flux has fetched the commit", READY, async || {
+        let root = roots.get(ROOT).await?;
+        let applied = root.data["status"]["lastAppliedRevision"].as_str().unwrap_or_default();
+        if applied.ends_with(commit) { Ok(true) } else { Err(objects::blockers(&root).into()) }
+    })
+    .await?;
+    reconciled(scene, &at).await
+}
+
 async fn push(scene: &mut Scene<'_>) -> Result<(), StoryError> {
     push_files(scene).await?;
     in_order(scene).await?;
     user(scene).ready("NodePool", POOL).await?;
     Ok(())
-}
-
-async fn install(scene: &mut Scene<'_>) -> Result<(), StoryError> {
-    let file = gitops::write_settings(scene, &json!({}))?;
-    run_tenon(scene.bed, &["install", "-f", &file, "--yes"]).await?;
-    gitops::nodes(scene).await
 }
 
 /// Flux finds the Helm releases and the objects that `tenon install` has made.
@@ -170,12 +180,7 @@ async fn take_over(scene: &mut Scene<'_>) -> Result<(), StoryError> {
     reconcile(scene, "once more").await.map_err(bed("notify Flux"))?;
     reconciled(scene, "once more").await?;
     user(scene).ready("NodePool", POOL).await?;
-    let after = gitops::claims(scene).await?;
-    if before != after {
-        return Err(StoryError::Unexpected(format!("NodeClaims {before:?} became {after:?}")));
-    }
-    scene.note(format!("{} stayed", count(after.len(), "node")));
-    Ok(())
+    gitops::stayed(scene, &before).await
 }
 
 /// Exports the files, pushes them, and waits until Flux has applied them.

@@ -133,6 +133,19 @@ pub(super) async fn claims(scene: &Scene<'_>) -> Result<BTreeSet<String>, StoryE
     Ok(claims.iter().map(ResourceExt::name_any).collect())
 }
 
+/// No node was replaced.
+pub(super) async fn stayed(
+    scene: &mut Scene<'_>,
+    before: &BTreeSet<String>,
+) -> Result<(), StoryError> {
+    let after = claims(scene).await?;
+    if *before != after {
+        return Err(StoryError::Unexpected(format!("NodeClaims {before:?} became {after:?}")));
+    }
+    scene.note(format!("{} stayed", count(after.len(), "node")));
+    Ok(())
+}
+
 /// `tenon install` with `deploy.operator: skip`.
 pub(super) async fn aws(scene: &mut Scene<'_>) -> Result<(), StoryError> {
     let file = write_settings(scene, &json!({ "operator": "skip" }))?;
@@ -155,6 +168,13 @@ pub(super) async fn aws(scene: &mut Scene<'_>) -> Result<(), StoryError> {
         Some(0) => Ok(()),
         _ => Err(StoryError::Unexpected(format!("not all is done: {}", plan["actions"]))),
     }
+}
+
+/// `tenon install` with everything, and pods get nodes.
+pub(super) async fn install(scene: &mut Scene<'_>) -> Result<(), StoryError> {
+    let file = write_settings(scene, &json!({}))?;
+    run_tenon(scene.bed, &["install", "-f", &file, "--yes"]).await?;
+    nodes(scene).await
 }
 
 /// CRDs first, then the operator, and NodePools once it is available.
@@ -192,7 +212,7 @@ pub(super) fn pool_file(scene: &Scene<'_>) -> Result<Value, StoryError> {
 }
 
 /// Runs a command that has to be refused, and answers what it says to do.
-async fn refused(scene: &Scene<'_>, args: &[&str]) -> Result<String, StoryError> {
+pub(super) async fn refused(scene: &Scene<'_>, args: &[&str]) -> Result<String, StoryError> {
     const REFUSED: i32 = 6;
     let finished = scene.bed.run_tenon(args).await.map_err(bed("run tenon"))?;
     if finished.code == REFUSED {

@@ -3,151 +3,40 @@
 
 use std::sync::Arc;
 
-use http::Method;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
-use tenon_aws_double::progress::Progress;
-use tenon_bed::bed::{ACCOUNT, Bed, BedConfig, Parts};
+use tenon_bed::bed::{Bed, BedConfig, Parts};
 use tenon_bed::installation::Installation;
-use tenon_bed::kubelet::Image;
-use tenon_bed::programs::TenonPrograms;
+use tenon_bed::karpenter::{self, NODE_ROLE, ROLE, RULE, arn};
 use tenon_bed::user::{LIMIT, one_of};
 use tenon_bed::wait::{eventually, must};
-use tenon_iam_policies::controller::controller_policies;
-use tenon_iam_policies::{Features, Partition, Scope};
 
 use super::command::tenon;
 
-const NODE_ROLE: &str = "KarpenterNodeRole-bed";
-const ROLE: &str = "bed-karpenter";
-const QUEUE: &str = "bed";
-const RULE: &str = "Karpenter-bed-SpotInterruptionRule";
 /// Karpenter leads by a Lease of another name than usual.
 const LEASE: &str = "other-leader-election";
 /// What its container is told by a ConfigMap.
 const MAP: &str = "karpenter-settings";
-const IMAGE: &str = "public.ecr.aws/karpenter/controller:1.14.1";
 
-fn arn(role: &str) -> String {
-    format!("arn:aws:iam::{ACCOUNT}:role/{role}")
-}
-
-fn trust(service: &str) -> String {
-    json!({
-        "Version": "2012-10-17",
-        "Statement": [{
-            "Effect": "Allow",
-            "Principal": { "Service": service },
-            "Action": ["sts:AssumeRole", "sts:TagSession"],
-        }],
-    })
-    .to_string()
-}
-
-/// What the stack of the documentation makes, but for one statement that older versions of it lack.
-async fn aws_side(bed: &Bed) {
-    let aws = must(bed.aws());
-    let caller = aws.caller();
-    for (name, service) in [(NODE_ROLE, "ec2.amazonaws.com"), (ROLE, "pods.eks.amazonaws.com")] {
-        let trust = trust(service);
-        let role = [("RoleName", name), ("AssumeRolePolicyDocument", trust.as_str())];
-        must(caller.query("iam", "CreateRole", &role).await);
-    }
-    let scope = Scope {
-        partition: Partition::Aws,
-        region: bed.region().to_owned(),
-        account: ACCOUNT.to_owned(),
-        cluster: bed.cluster().to_owned(),
-        queue: Some(QUEUE.to_owned()),
-        node_roles: vec![arn(NODE_ROLE)],
-        features: Features::upstream(),
-    };
-    for mut policy in controller_policies(&scope) {
-        let old =
-            |sid: &Option<String>| sid.as_deref() == Some("AllowUnscopedInstanceProfileListAction");
-        policy.document.statements.retain(|statement| !old(&statement.sid));
-        let (name, document) =
-            (format!("{}-{}", policy.part.name(), bed.cluster()), policy.document.to_json());
-        let made = [("PolicyName", name.as_str()), ("PolicyDocument", document.as_str())];
-        must(caller.query("iam", "CreatePolicy", &made).await);
-        let policy = format!("arn:aws:iam::{ACCOUNT}:policy/{name}");
-        let attached = [("RoleName", ROLE), ("PolicyArn", policy.as_str())];
-        must(caller.query("iam", "AttachRolePolicy", &attached).await);
-    }
-    let cluster = format!("/clusters/{}", bed.cluster());
-    let association = json!({
-        "namespace": "kube-system", "serviceAccount": "karpenter", "roleArn": arn(ROLE),
-        "clientRequestToken": "adopt",
-    });
-    let path = format!("{cluster}/pod-identity-associations");
-    must(caller.rest("eks", Method::POST, &path, &association).await);
-    let entry = json!({ "principalArn": arn(NODE_ROLE), "type": "EC2_LINUX" });
-    must(caller.rest("eks", Method::POST, &format!("{cluster}/access-entries"), &entry).await);
-    let moto = aws.gateway().state().moto();
-    must(moto.json("sqs", "AmazonSQS.CreateQueue", &json!({ "QueueName": QUEUE })).await);
-    let pattern =
-        json!({ "source": ["aws.ec2"], "detail-type": ["EC2 Spot Instance Interruption Warning"] });
-    let rule = json!({ "Name": RULE, "EventPattern": pattern.to_string() });
-    must(moto.json("events", "AWSEvents.PutRule", &rule).await);
-    let queue = format!("arn:aws:sqs:{}:{ACCOUNT}:{QUEUE}", bed.region());
-    let targets = json!({ "Rule": RULE, "Targets": [{ "Id": "KarpenterInterruptionQueueTarget", "Arn": queue }] });
-    must(moto.json("events", "AWSEvents.PutTargets", &targets).await);
-}
-
-/// What Karpenter's chart makes, by the installer's own export: the objects are the same ones.
-/// Without any mark, and under Karpenter's image.
-async fn kubernetes_side(bed: &Bed) {
-    let settings = json!({
-        "apiVersion": "tenon.sh/v1alpha1",
-        "kind": "Installation",
-        "cluster": { "name": bed.cluster(), "region": bed.region() },
-        "identity": { "controllerRoleArn": arn(ROLE) },
-        "nodes": { "roleName": NODE_ROLE },
-        "interruption": { "queueName": QUEUE },
-        "network": { "discovery": "ids" },
-        "deploy": { "helmRecord": false },
-    });
-    let file = bed.dir().join("karpenter.yaml");
-    std::fs::write(&file, format!("{settings:#}\n")).expect("the bed's directory can be written");
-    let exported =
-        tenon(bed, &["export", "manifests", "-f", &file.display().to_string()], None).await;
-    assert_eq!(exported.code, 0, "{}", exported.stderr);
-    let documents: Vec<Value> =
-        serde_saphyr::from_multiple(&exported.stdout).expect("it prints YAML");
-    for body in documents {
-        // Karpenter's release has a name of its own.
-        let instance = |name: &str| format!(r#""app.kubernetes.io/instance":"{name}""#);
-        let text = body.to_string().replace(&instance("tenon"), &instance("karpenter"));
-        let mut body: Value = serde_json::from_str(&text).expect("JSON");
-        let kind = body["kind"].as_str().expect("a kind").to_owned();
-        if kind == "Namespace" {
-            continue;
-        }
-        for section in ["labels", "annotations"] {
-            if let Some(map) = body["metadata"][section].as_object_mut() {
-                map.retain(|key, _| !key.starts_with("tenon.sh/"));
-            }
-        }
-        if kind == "Deployment" {
+/// What its chart creates, with a Lease of another name.
+async fn in_kubernetes(bed: &Bed) {
+    let variables = [
+        json!({ "name": "LEADER_ELECTION_NAME", "value": LEASE }),
+        json!({ "name": "TEAM", "valueFrom": from_map("team") }),
+    ];
+    for mut body in must(karpenter::manifests(bed, &variables).await) {
+        if body["kind"] == "Deployment" {
             let container = &mut body["spec"]["template"]["spec"]["containers"][0];
-            container["image"] = IMAGE.into();
-            let env = container["env"].as_array_mut().expect("variables");
-            env.retain(|entry| entry["name"] != "BATCH_MAX_DURATION");
-            env.push(json!({ "name": "LEADER_ELECTION_NAME", "value": LEASE }));
-            env.push(json!({ "name": "TEAM", "valueFrom": from_map("team") }));
             container["envFrom"] = json!([{ "configMapRef": { "name": MAP } }]);
         }
-        if kind == "Role" {
+        if body["kind"] == "Role" {
             // As whoever gives the Lease another name has to do as well.
             let text = body.to_string().replace("karpenter-leader-election", LEASE);
             body = serde_json::from_str(&text).expect("JSON");
-        }
-        if kind == "CustomResourceDefinition" {
-            body.as_object_mut().expect("an object").remove("status");
         }
         apply(bed, &body).await;
     }
@@ -239,21 +128,23 @@ async fn marked(bed: &Bed) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn karpenter_is_taken_over_and_comes_back_and_its_node_stays() {
-    let programs = must(TenonPrograms::provide(&Progress::hidden()).await);
-    let karpenter = Image { name: "controller".to_owned(), program: programs.operator.clone() };
-    let config = BedConfig { images: vec![karpenter], parts: Parts::all(), ..BedConfig::default() };
+    let config = BedConfig { parts: Parts::all(), ..BedConfig::default() };
     let bed = Arc::new(Bed::start(config).await.expect("the bed starts"));
     let nothing =
         tenon(&bed, &["adopt", "--cluster", "bed", "--region", bed.region(), "--yes"], None).await;
     assert_eq!(nothing.code, 6, "{}", nothing.stderr);
-    aws_side(&bed).await;
+    let shown = ["config", "show", "--cluster", "bed", "--region", bed.region()];
+    let shown = tenon(&bed, &shown, None).await;
+    assert_eq!(shown.code, 6, "{}", shown.stdout);
+    assert!(shown.stderr.contains("no record of an installation"), "{}", shown.stderr);
+    must(karpenter::in_aws(&bed).await);
     let map = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": { "name": MAP, "namespace": "kube-system" },
         "data": { "team": "a", "BATCH_MAX_DURATION": "9s" },
     });
     apply(&bed, &map).await;
-    kubernetes_side(&bed).await;
+    in_kubernetes(&bed).await;
     let before = must(bed.aws_inventory().await);
 
     let cluster = Installation::on(&bed);
@@ -315,6 +206,13 @@ async fn karpenter_is_taken_over_and_comes_back_and_its_node_stays() {
     assert!(again.stdout.contains("Nothing to do"), "{}{}", again.stdout, again.stderr);
     let status = [&["diff"][..], &target].concat();
     assert_eq!(tenon(&bed, &status, None).await.code, 0, "it is as the record says");
+    // What was found is a settings file, too.
+    let shown = tenon(&bed, &[&["config", "show"][..], &target].concat(), None).await;
+    assert!(shown.stdout.contains(&arn(ROLE)), "{}{}", shown.stdout, shown.stderr);
+    let file = bed.dir().join("adopted.yaml");
+    std::fs::write(&file, &shown.stdout).expect("the bed's directory can be written");
+    let differs = tenon(&bed, &["diff", "-f", &file.display().to_string()], None).await;
+    assert_eq!(differs.code, 0, "{}{}", differs.stdout, differs.stderr);
     // Tenon works with what it was given: a pod more than fits gets a node.
     must(cluster.user().scale("adopt", 4, &json!({ "scenario": "adopt" })).await);
     must(cluster.user().runs("adopt", 4).await);
