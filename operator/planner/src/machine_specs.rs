@@ -6,6 +6,7 @@
 //! costs then, are worked out once however many machines and pods arrive at it.
 
 mod for_rules;
+mod marks;
 mod reasons;
 mod stock;
 mod values;
@@ -25,6 +26,7 @@ use crate::tables::taints::untolerated;
 use crate::tables::templates::markets_meeting;
 use crate::tables::variants::Variant;
 pub(crate) use for_rules::{ByType, Counted, Expected};
+use marks::{Mark, Wanted};
 use reasons::no_type;
 pub(crate) use reasons::shortage;
 use stock::Stocks;
@@ -94,8 +96,12 @@ pub(crate) struct Shut;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MachineSpecs {
     list: Vec<Arc<MachineSpec>>,
+    /// What each has, at a glance.
+    marks: Vec<Mark>,
     /// By template: the spec without further requirements.
     bases: Vec<Option<SpecId>>,
+    /// All of these.
+    are_bases: FixedBitSet,
     index: FxHashMap<(usize, Arc<Requirements>), SpecId>,
     stocks: Stocks,
     /// How many values they list.
@@ -149,6 +155,7 @@ impl MachineSpecs {
         let base = self.add((template, requirements), stock, Some(Owner::Template(template)));
         self.bases.resize(tables.templates.len(), None);
         self.bases[template] = Some(base);
+        self.are_bases.grow_and_insert(base.0 as usize);
         base
     }
 
@@ -163,7 +170,7 @@ impl MachineSpecs {
         if let Some(known) = self.joins.get(&(spec, class, variant)) {
             return known.ok_or(Shut);
         }
-        let is_base = self.bases[self[spec].template] == Some(spec);
+        let is_base = self.are_bases.contains(spec.0 as usize);
         if !is_base && (self.are_many() || self.joins.len() >= JOINS) {
             return if self.keeps(tables, spec, class, variant) { Ok(spec) } else { Err(Shut) };
         }
@@ -186,6 +193,9 @@ impl MachineSpecs {
         variant: usize,
     ) -> bool {
         let wanted = tables.classes[class].variants.at(variant, &tables.symbols);
+        if !self.marks[spec.0 as usize].may_entail(Wanted::of(&wanted.requirements)) {
+            return false;
+        }
         let entailed = |(key, set)| {
             let have = self[spec].requirements.get(key);
             have.is_some_and(|have| have.entails(set, &tables.symbols))
@@ -388,6 +398,7 @@ impl MachineSpecs {
         let id = SpecId(u32::try_from(self.list.len()).expect("specs are counted"));
         let (template, requirements) = (key.0, Arc::clone(&key.1));
         self.n_values += requirements.n_values();
+        self.marks.push(Mark::of(&requirements));
         self.list.push(Arc::new(MachineSpec { template, requirements, stock, owner }));
         self.index.insert(key, id);
         id

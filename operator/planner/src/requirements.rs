@@ -104,6 +104,12 @@ impl ValueSet {
         set
     }
 
+    /// The excluded values, if the set is given by these alone: without bounds.
+    pub(crate) fn only_excludes(&self) -> Option<&[Value]> {
+        let is_bounded = self.gte.is_some() || self.lte.is_some();
+        (self.complement && !is_bounded).then_some(&self.values)
+    }
+
     /// The equivalent operator: `In`, `NotIn`, `Exists` or `DoesNotExist`; bounded sets count as
     /// `Exists`.
     pub(crate) fn operator(&self) -> Operator {
