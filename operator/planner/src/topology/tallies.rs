@@ -6,6 +6,7 @@
 
 use fixedbitset::FixedBitSet;
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use crate::id_set::IdSet;
 
@@ -67,50 +68,64 @@ impl Tallies {
         if at >= self.width {
             return 0;
         }
-        let planes = self.words.iter().skip(at).step_by(self.width).rev();
-        let number = planes.fold(0_u64, |number, word| number << 1 | (word >> bit & 1) as u64);
+        let (mut number, mut plane, mut word) = (0_u64, 0, at);
+        while let Some(&bits) = self.words.get(word) {
+            number |= ((bits >> bit & 1) as u64) << plane;
+            (plane, word) = (plane + 1, word + self.width);
+        }
         u32::try_from(number).unwrap_or(u32::MAX)
     }
 
     /// Adds to the tallies of some groups, or takes off (negative), down to 0.
     pub(super) fn change(&mut self, groups: &FixedBitSet, by: i32) {
-        self.widen(groups.as_slice().len());
-        for (at, &groups) in groups.as_slice().iter().enumerate() {
-            match by {
-                _ if groups == 0 => {}
-                0.. => self.add(at, groups, by.unsigned_abs()),
-                _ => self.take(at, groups, by.unsigned_abs()),
+        let groups = groups.as_slice();
+        self.widen(groups.len());
+        let n = by.unsigned_abs();
+        // Of all groups at once, plane by plane, so that the loops become vector instructions.
+        let mut carry: SmallVec<[usize; 16]> = SmallVec::new();
+        for bit in (0..u32::BITS as usize).filter(|bit| n >> bit & 1 == 1) {
+            carry.clear();
+            carry.extend_from_slice(groups);
+            if by > 0 {
+                self.add(bit, &mut carry);
+            } else {
+                self.take(bit, &mut carry);
             }
         }
     }
 
-    fn add(&mut self, at: usize, groups: usize, n: u32) {
-        for bit in (0..u32::BITS as usize).filter(|bit| n >> bit & 1 == 1) {
-            let (mut carry, mut plane) = (groups, bit);
-            while carry != 0 {
-                let start = plane * self.width;
-                if start >= self.words.len() {
-                    self.words.resize(start + self.width, 0);
-                }
-                let word = &mut self.words[start + at];
-                (*word, carry) = (*word ^ carry, *word & carry);
-                plane += 1;
+    /// Adds to a plane, and what is carried to those above.
+    fn add(&mut self, mut plane: usize, carry: &mut [usize]) {
+        let mut left = carry.iter().fold(0, |all, word| all | word);
+        while left != 0 {
+            let start = plane * self.width;
+            if start >= self.words.len() {
+                self.words.resize(start + self.width, 0);
             }
+            left = 0;
+            for (word, carry) in self.words[start..].iter_mut().zip(&mut *carry) {
+                (*word, *carry) = (*word ^ *carry, *word & *carry);
+                left |= *carry;
+            }
+            plane += 1;
         }
     }
 
-    fn take(&mut self, at: usize, groups: usize, n: u32) {
-        let mut below_zero = 0;
-        for bit in (0..u32::BITS as usize).filter(|bit| n >> bit & 1 == 1) {
-            let mut borrow = groups;
-            for word in self.words.iter_mut().skip(bit * self.width + at).step_by(self.width) {
-                (*word, borrow) = (*word ^ borrow, !*word & borrow);
+    /// Takes from a plane, and what is borrowed from those above.
+    fn take(&mut self, plane: usize, borrow: &mut [usize]) {
+        for plane in self.words.chunks_mut(self.width.max(1)).skip(plane) {
+            let mut left = 0;
+            for (word, borrow) in plane.iter_mut().zip(&mut *borrow) {
+                (*word, *borrow) = (*word ^ *borrow, !*word & *borrow);
+                left |= *borrow;
             }
-            below_zero |= borrow;
+            if left == 0 {
+                return;
+            }
         }
-        if below_zero != 0 {
-            let planes = self.words.iter_mut().skip(at).step_by(self.width);
-            planes.for_each(|word| *word &= !below_zero);
+        // More than there was.
+        for plane in self.words.chunks_mut(self.width.max(1)) {
+            plane.iter_mut().zip(&*borrow).for_each(|(word, borrow)| *word &= !borrow);
         }
     }
 
