@@ -16,7 +16,7 @@ use crate::limits::Limits;
 use crate::machine_specs::{MachineSpec, MachineSpecs, SpecId};
 use crate::plan::Exclusion;
 use crate::room_index::{Query, RoomIndex, first};
-use crate::tables::shapes::{ClassId, HostPort, ports_conflict};
+use crate::tables::shapes::{ClassId, HostPort, Shape, ports_conflict};
 use crate::tables::taints::untolerated;
 use crate::tables::{add_times, fits, machine_meets, take_times};
 use crate::topology::{Counts, Host};
@@ -315,14 +315,33 @@ impl<'p, 'a> Solver<'p, 'a> {
 
     /// Undoes the placements after the first `kept`.
     pub(crate) fn undo(&mut self, kept: usize) {
-        for PlacedPod { pod, machine } in self.placed.split_off(kept) {
-            let problem = self.problem;
-            let shape = &problem.tables.shapes[problem.tables.snapshot.pods[pod].shape.0 as usize];
-            self.change_room(machine, &shape.requests, 1);
-            for port in &shape.ports {
-                if let Some(at) = self.ports[machine].iter().rposition(|used| used == port) {
-                    self.ports[machine].remove(at);
-                }
+        for placed in self.placed.split_off(kept) {
+            self.change_room(placed.machine, &self.shape_of(placed.pod).requests, 1);
+            self.release_ports(placed);
+        }
+    }
+
+    /// The same without the index of machines by room, for callers that do not use it.
+    pub(crate) fn undo_unsorted(&mut self, kept: usize) {
+        self.room_index = RoomIndex::default();
+        let width = self.problem.tables.machines.width();
+        for placed in self.placed.split_off(kept) {
+            let requests = &self.shape_of(placed.pod).requests;
+            let row = &mut self.room[placed.machine * width..(placed.machine + 1) * width];
+            add_times(row, requests, 1);
+            self.release_ports(placed);
+        }
+    }
+
+    fn shape_of(&self, pod: usize) -> &'p Shape {
+        let tables = &self.problem.tables;
+        &tables.shapes[tables.snapshot.pods[pod].shape.0 as usize]
+    }
+
+    fn release_ports(&mut self, PlacedPod { pod, machine }: PlacedPod) {
+        for port in &self.shape_of(pod).ports {
+            if let Some(at) = self.ports[machine].iter().rposition(|used| used == port) {
+                self.ports[machine].remove(at);
             }
         }
     }

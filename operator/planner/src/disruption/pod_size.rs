@@ -1,5 +1,6 @@
 //! How large pods are, compared with the cluster.
 
+use super::small_wave::parts;
 use super::{Pass, size_class};
 use crate::snapshot::Snapshot;
 
@@ -8,11 +9,8 @@ impl Pass<'_, '_> {
     pub(super) fn size(&self, pod: usize) -> u64 {
         let shape = self.problem.tables.snapshot.pods[pod].shape.0 as usize;
         let requests = &self.problem.tables.shapes[shape].requests;
-        let share = |amount: i64, all: i64| {
-            i128::from(amount.max(0)) * 1_000_000_000 / i128::from(all.max(1))
-        };
-        let size = share(requests[0], self.capacity.0) + share(requests[1], self.capacity.1);
-        u64::try_from(size).unwrap_or(u64::MAX)
+        let share = |amount: i64, all: i64| parts(amount, all, 1_000_000_000);
+        share(requests[0], self.capacity.0) + share(requests[1], self.capacity.1)
     }
 
     pub(super) fn size_class(&self, pod: usize) -> u32 {

@@ -184,7 +184,7 @@ impl<'n, 'p, 'a> Stage<'n, 'p, 'a> {
             (last.evicted, last.arrivals, last.crowding, last.room_for)
         });
         let mut solver = stage.solver.clone();
-        solver.undo(stage.waiting);
+        solver.undo_unsorted(stage.waiting);
         for node in after.iter().flat_map(|act| &act.nodes) {
             solver.reopen(node.index);
         }
@@ -201,13 +201,13 @@ impl<'n, 'p, 'a> Stage<'n, 'p, 'a> {
         let start = Deal::new(solver, &shut, &stage.arrivals[..arrivals], dealt);
         (0..=ORDERS).all(|order| {
             match order {
-                ORDERS => pods.sort_by_key(|it| (stage.size(it.pod), it.pod)),
+                ORDERS => pods.sort_by_cached_key(|it| (stage.size(it.pod), it.pod)),
                 _ => shuffle(&mut pods, order),
             }
             // What is replaced is drained when its replacement is ready, which may be at once or
             // after everything else.
             let waits = order % 2 == 1;
-            pods.sort_by_key(|it| (waits && it.late, Reverse(stage.size_class(it.pod))));
+            pods.sort_by_cached_key(|it| (waits && it.late, Reverse(stage.size_class(it.pod))));
             let mut deal = start.clone();
             pods.iter().all(|it| deal.place(it.pod))
         })
@@ -386,18 +386,15 @@ impl<'p, 'a> Deal<'p, 'a> {
             let open = (0..self.heaps.len())
                 .filter(|&heap| bit.is_none_or(|bit| self.heaps[heap].0 & bit != 0));
             let Some(heap) = open.max_by_key(|&heap| self.heaps[heap].1.peek()) else { break };
-            let Some((left, Reverse(at))) = self.heaps[heap].1.pop() else { break };
+            let Some(&(_, Reverse(at))) = self.heaps[heap].1.peek() else { break };
             if self.takes(at, shape) {
                 taker = Some((heap, at));
             } else {
-                passed_over.push((heap, (left, Reverse(at))));
+                passed_over.extend(self.heaps[heap].1.pop().map(|entry| (heap, entry)));
             }
         }
-        for (heap, entry) in passed_over.drain(..) {
-            self.heaps[heap].1.push(entry);
-        }
-        self.passed_over = passed_over;
         let Some((heap, at)) = taker else {
+            self.put_back(passed_over);
             let left_out = self.left_out(bit);
             none_left_out(left_out.into_iter(), |at| usize::from(self.takes(at, shape)));
             return false;
@@ -415,8 +412,20 @@ impl<'p, 'a> Deal<'p, 'a> {
             }
         }
         let left = self.share_left(at);
-        self.heaps[heap].1.push((left, Reverse(at)));
+        // It is still the first of its heap.
+        if let Some(mut first) = self.heaps[heap].1.peek_mut() {
+            *first = (left, Reverse(at));
+        }
+        self.put_back(passed_over);
         true
+    }
+
+    /// Puts machines back that had no place for a pod.
+    fn put_back(&mut self, mut passed_over: Vec<(usize, (u64, Reverse<usize>))>) {
+        for (heap, entry) in passed_over.drain(..) {
+            self.heaps[heap].1.push(entry);
+        }
+        self.passed_over = passed_over;
     }
 
     /// A machine that exists and that labels and taints leave out, for debug builds.

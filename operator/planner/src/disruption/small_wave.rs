@@ -68,6 +68,16 @@ pub(super) fn left_of(solver: &Solver<'_, '_>, machine: usize) -> u64 {
 
 /// A share in millionths.
 pub(super) fn share(left: i64, all: i64) -> u64 {
-    let millionths = i128::from(left.max(0)) * 1_000_000 / i128::from(all.max(1));
-    u64::try_from(millionths).unwrap_or(u64::MAX / 2)
+    parts(left, all, 1_000_000)
+}
+
+/// An amount as a number of so many parts of `all`, rounded down. Two such numbers have a sum.
+pub(super) fn parts(amount: i64, all: i64, parts: i64) -> u64 {
+    let (amount, all) = (amount.max(0), all.max(1));
+    // Nearly always; a division of 128 bits takes ten times as long.
+    if let Some(product) = amount.checked_mul(parts) {
+        return (product / all).unsigned_abs();
+    }
+    let quotient = i128::from(amount) * i128::from(parts) / i128::from(all);
+    u64::try_from(quotient).map_or(u64::MAX / 2, |parts| parts.min(u64::MAX / 2))
 }
