@@ -5,6 +5,7 @@ use kube::core::DynamicObject;
 use serde_json::Value;
 
 use super::client::{Cluster, KubeError};
+use super::freeze::FLUX_RECONCILES;
 use super::git_source::GitSource;
 use super::object::{Key, Object, annotation};
 
@@ -12,8 +13,6 @@ use super::object::{Key, Object, annotation};
 const ARGO_CD_NAMESPACE: &str = "argocd";
 /// An Application with this annotation is left alone.
 const SKIP_RECONCILE: &str = "argocd.argoproj.io/skip-reconcile";
-/// An object of a Kustomization with this annotation is left alone.
-const RECONCILE: &str = "kustomize.toolkit.fluxcd.io/reconcile";
 /// Which objects of a Kustomization are applied again.
 const APPLIED: &str = "kustomize.toolkit.fluxcd.io/ssa";
 /// Replicas in a Deployment.
@@ -105,8 +104,8 @@ fn by_application(application: &DynamicObject) -> Correction {
 fn by_release(release: &Value, key: &Key) -> Correction {
     let spec = &release["spec"];
     let detection = &spec["driftDetection"];
-    let ignored = detection["ignore"].as_array().into_iter().flatten();
-    if detection["mode"] != "enabled" || ignored.clone().any(|it| has(&it["paths"], REPLICAS)) {
+    let mut ignored = detection["ignore"].as_array().into_iter().flatten();
+    if detection["mode"] != "enabled" || ignored.any(|it| has(&it["paths"], REPLICAS)) {
         return Correction::OnChange;
     }
     either(spec["suspend"] == true, suspend("helmrelease", key))
@@ -122,10 +121,10 @@ fn by_kustomization(kustomization: &Value, key: &Key, live: &Object) -> Correcti
     }
     let annotate = annotate("deployment", Some(&live.name), live.namespace.as_deref());
     let pause = Pause {
-        on: format!("{annotate} {RECONCILE}=disabled"),
-        off: format!("{annotate} {RECONCILE}-"),
+        on: format!("{annotate} {FLUX_RECONCILES}=disabled"),
+        off: format!("{annotate} {FLUX_RECONCILES}-"),
     };
-    let reconcile = annotation(&live.body, RECONCILE).unwrap_or_default().to_lowercase();
+    let reconcile = annotation(&live.body, FLUX_RECONCILES).unwrap_or_default().to_lowercase();
     either(reconcile == "disabled", pause)
 }
 
@@ -273,7 +272,10 @@ mod tests {
                         kustomize.toolkit.fluxcd.io/reconcile";
         assert_eq!(pause.on, format!("{annotate}=disabled"));
         assert_eq!(pause.off, format!("{annotate}-"));
-        assert_eq!(of(&json!({}), &json!({(RECONCILE): "disabled"})), Correction::Paused(pause));
+        assert_eq!(
+            of(&json!({}), &json!({(FLUX_RECONCILES): "disabled"})),
+            Correction::Paused(pause)
+        );
         assert_eq!(of(&json!({}), &json!({(APPLIED): "IfNotPresent"})), Correction::OnChange);
         let Correction::Paused(pause) = of(&json!({"suspend": true}), &json!({})) else {
             panic!("it is suspended")

@@ -13,7 +13,7 @@ use super::object::annotation;
 use super::operator_deployment::{FLUX, gitops};
 
 /// With the value `disabled` Flux leaves an object as it is, whatever git says.
-const FLUX_RECONCILES: &str = "kustomize.toolkit.fluxcd.io/reconcile";
+pub(super) const FLUX_RECONCILES: &str = "kustomize.toolkit.fluxcd.io/reconcile";
 
 /// What a NodePool was like before it was frozen.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -145,14 +145,15 @@ pub(super) fn argocd(args: &ArgocdArgs, settings: &Settings, desired: &Desired) 
     });
     // Argo CD overlooks that a new CRD is established until it compares the next time, minutes
     // later, and the operator would wait as long.
-    let crds = json!({"additionalAnnotations": {"argocd.argoproj.io/ignore-healthcheck": "true"}});
-    let crds = application("tenon-crds", "-2", chart("tenon-crds", crds), false);
+    let unchecked =
+        json!({"additionalAnnotations": {"argocd.argoproj.io/ignore-healthcheck": "true"}});
+    let crds = || application("tenon-crds", "-2", chart("tenon-crds", unchecked), false);
     // What is there already and has the labels of the Helm release, Argo CD takes for applied, and
     // then it does not mark it as its own. A difference makes it apply every object once.
     let mut values = values(desired);
     values["additionalAnnotations"][OPTIONS] = "ServerSideApply=true".into();
     let operator = application("tenon", "0", chart("tenon", values), true);
-    let crds = settings.manage_crds.then_some(crds);
+    let crds = settings.manage_crds.then(crds);
     let mut applications = crds.into_iter().chain([operator]).collect::<Vec<_>>();
     let nodes = node_objects(desired, OPTIONS, "Prune=false,Delete=false");
     if !nodes.is_empty() {
