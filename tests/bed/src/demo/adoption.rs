@@ -14,8 +14,8 @@ use crate::karpenter;
 use crate::kubectl::kubectl;
 use crate::wait::eventually;
 
-/// Its Deployment.
-const KARPENTER: &str = "karpenter";
+/// Karpenter's Deployment.
+const DEPLOYMENT: &str = "karpenter";
 /// Replicas that it has in git.
 const REPLICAS: i32 = 2;
 
@@ -27,6 +27,11 @@ enum Tool {
 }
 
 impl Tool {
+    /// That of this story.
+    fn of(scene: &Scene<'_>) -> Self {
+        if scene.flux.is_some() { Self::Flux } else { Self::ArgoCd }
+    }
+
     const fn name(self) -> &'static str {
         match self {
             Self::Flux => "Flux",
@@ -51,53 +56,29 @@ impl Tool {
     }
 }
 
-pub(super) const FLUX: &[Chapter] = &[
-    flux::START,
-    Chapter {
-        title: "Karpenter",
-        shows: "Flux installs Karpenter from the repository, and pods get nodes.",
-        tell: |scene| Box::pin(install(scene, Tool::Flux)),
-    },
-    Chapter {
-        title: "Refused",
-        shows: "Flux would start Karpenter again: `tenon adopt` changes nothing, and says how to pause Flux.",
-        tell: |scene| Box::pin(refuse(scene, Tool::Flux)),
-    },
-    Chapter {
-        title: "Adopt",
-        shows: "Paused, `tenon adopt` takes over. Then git has no replicas either, and Flux resumes. No node is replaced.",
-        tell: |scene| Box::pin(adopt(scene, Tool::Flux)),
-    },
-    Chapter {
-        title: "Back",
-        shows: "The replicas return in git; `tenon adopt --undo` gives the cluster back to Karpenter, and leaves nothing.",
-        tell: |scene| Box::pin(undo(scene, Tool::Flux)),
-    },
-];
+pub(super) const FLUX: &[Chapter] = &[flux::START, KARPENTER, REFUSED, ADOPT, BACK];
+pub(super) const ARGO_CD: &[Chapter] = &[argocd::START, KARPENTER, REFUSED, ADOPT, BACK];
 
-pub(super) const ARGO_CD: &[Chapter] = &[
-    argocd::START,
-    Chapter {
-        title: "Karpenter",
-        shows: "Argo CD installs Karpenter from the repository, and pods get nodes.",
-        tell: |scene| Box::pin(install(scene, Tool::ArgoCd)),
-    },
-    Chapter {
-        title: "Refused",
-        shows: "Argo CD would start Karpenter again: `tenon adopt` changes nothing, and says how to pause Argo CD.",
-        tell: |scene| Box::pin(refuse(scene, Tool::ArgoCd)),
-    },
-    Chapter {
-        title: "Adopt",
-        shows: "Paused, `tenon adopt` takes over. Then git has no replicas either, and Argo CD resumes. No node is replaced.",
-        tell: |scene| Box::pin(adopt(scene, Tool::ArgoCd)),
-    },
-    Chapter {
-        title: "Back",
-        shows: "The replicas return in git; `tenon adopt --undo` gives the cluster back to Karpenter, and leaves nothing.",
-        tell: |scene| Box::pin(undo(scene, Tool::ArgoCd)),
-    },
-];
+const KARPENTER: Chapter = Chapter {
+    title: "Karpenter",
+    shows: "Karpenter is installed from the repository, and pods get nodes.",
+    tell: |scene| Box::pin(install(scene)),
+};
+const REFUSED: Chapter = Chapter {
+    title: "Refused",
+    shows: "Karpenter would be started again: `tenon adopt` changes nothing, and says how to pause the tool.",
+    tell: |scene| Box::pin(refuse(scene)),
+};
+const ADOPT: Chapter = Chapter {
+    title: "Adopt",
+    shows: "While the tool is paused, `tenon adopt` takes over. Then git has no replicas either, and the tool resumes. No node is replaced.",
+    tell: |scene| Box::pin(adopt(scene)),
+};
+const BACK: Chapter = Chapter {
+    title: "Back",
+    shows: "The replicas return in git; `tenon adopt --undo` gives the cluster back to Karpenter, and leaves nothing.",
+    tell: |scene| Box::pin(undo(scene)),
+};
 
 /// Pushes Karpenter with so many replicas; answers the commit.
 async fn push(scene: &Scene<'_>, tool: Tool, replicas: i32) -> Result<String, StoryError> {
@@ -121,13 +102,14 @@ async fn push(scene: &Scene<'_>, tool: Tool, replicas: i32) -> Result<String, St
     copy.push(&format!("{replicas} replicas")).await.map_err(bed("push"))
 }
 
-async fn install(scene: &mut Scene<'_>, tool: Tool) -> Result<(), StoryError> {
+async fn install(scene: &mut Scene<'_>) -> Result<(), StoryError> {
+    let tool = Tool::of(scene);
     karpenter::in_aws(scene.bed).await.map_err(bed("make what Karpenter uses in AWS"))?;
     let commit = push(scene, tool, REPLICAS).await?;
     tool.compare(scene, &commit).await?;
     user(scene).ready("NodePool", POOL).await?;
     gitops::nodes(scene).await?;
-    leads(scene, KARPENTER).await?;
+    leads(scene, DEPLOYMENT).await?;
     // What Karpenter records after its first plan is none of what an adoption changes.
     scene.before = Some(Inventory::take(scene.bed).await?);
     Ok(())
@@ -146,7 +128,8 @@ fn commands(said: &str) -> Vec<String> {
     quoted.map(str::to_owned).collect()
 }
 
-async fn refuse(scene: &mut Scene<'_>, tool: Tool) -> Result<(), StoryError> {
+async fn refuse(scene: &mut Scene<'_>) -> Result<(), StoryError> {
+    let tool = Tool::of(scene);
     let said = refused(scene, &command(scene, &[])).await?;
     if !said.contains(&format!("{} restores the replicas", tool.name())) {
         return Err(StoryError::Unexpected(format!("adopt does not say why: {said}")));
@@ -164,7 +147,8 @@ async fn refuse(scene: &mut Scene<'_>, tool: Tool) -> Result<(), StoryError> {
     Ok(())
 }
 
-async fn adopt(scene: &mut Scene<'_>, tool: Tool) -> Result<(), StoryError> {
+async fn adopt(scene: &mut Scene<'_>) -> Result<(), StoryError> {
+    let tool = Tool::of(scene);
     let before = gitops::claims(scene).await?;
     let said = refused(scene, &command(scene, &[])).await?;
     let [pause, resume] = commands(&said).try_into().map_err(|found| {
@@ -189,7 +173,8 @@ async fn adopt(scene: &mut Scene<'_>, tool: Tool) -> Result<(), StoryError> {
     gitops::stayed(scene, &before).await
 }
 
-async fn undo(scene: &mut Scene<'_>, tool: Tool) -> Result<(), StoryError> {
+async fn undo(scene: &mut Scene<'_>) -> Result<(), StoryError> {
+    let tool = Tool::of(scene);
     let before = gitops::claims(scene).await?;
     let said = refused(scene, &command(scene, &["--undo"])).await?;
     if !said.contains("set them to 2") {
@@ -202,7 +187,7 @@ async fn undo(scene: &mut Scene<'_>, tool: Tool) -> Result<(), StoryError> {
     leads(scene, "tenon").await?;
     let undone = run_tenon(scene.bed, &command(scene, &["--undo"])).await?;
     scene.note(undone.stdout.lines().last().unwrap_or_default().to_owned());
-    leads(scene, KARPENTER).await?;
+    leads(scene, DEPLOYMENT).await?;
     tool.compare(scene, &commit).await?;
     has_replicas(scene, REPLICAS).await?;
     gitops::stayed(scene, &before).await?;
@@ -242,7 +227,7 @@ async fn leads(scene: &Scene<'_>, deployment: &str) -> Result<(), StoryError> {
 async fn has_replicas(scene: &Scene<'_>, replicas: i32) -> Result<(), StoryError> {
     let api: Api<Deployment> = Api::namespaced(scene.client.clone(), OPERATOR);
     eventually(&format!("Karpenter has {replicas} replicas"), READY, async || {
-        let karpenter = api.get(KARPENTER).await?;
+        let karpenter = api.get(DEPLOYMENT).await?;
         let ready = karpenter.status.as_ref().and_then(|status| status.ready_replicas);
         let asked = karpenter.spec.replicas;
         if asked == Some(replicas) && ready.unwrap_or(0) == replicas {
