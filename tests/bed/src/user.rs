@@ -243,6 +243,19 @@ impl User {
         Ok(self.objects("NodeClaim").list(&parameters).await?.items)
     }
 
+    /// Waits until each NodeClaim of a NodePool names its Node. A Node is opened for pods first, so
+    /// pods may run there a moment before its NodeClaim says that it has joined.
+    ///
+    /// # Errors
+    /// When one of them has no Node in time.
+    pub async fn joined(&self, pool: &str) -> Result<(), NotYet> {
+        eventually(&format!("the NodeClaims of {pool} name their Nodes"), LIMIT, async || {
+            let claims = self.claims(pool).await?;
+            Ok(claims.iter().all(|claim| claim.data["status"]["nodeName"].is_string()))
+        })
+        .await
+    }
+
     /// The Nodes of a NodePool.
     ///
     /// # Errors

@@ -60,14 +60,9 @@ async fn names(user: &User, scenario: &str) -> BTreeSet<String> {
     must(user.claims(scenario).await).iter().map(ResourceExt::name_any).collect()
 }
 
-/// The only NodeClaim of a scenario, and the name of its Node. Pods may run there a moment before
-/// the NodeClaim says that its Node has joined.
+/// The only NodeClaim of a scenario, and the name of its Node.
 async fn only(user: &User, scenario: &str) -> (DynamicObject, String) {
-    let joined = async || {
-        let claims = user.claims(scenario).await?;
-        Ok(claims.iter().all(|claim| claim.data["status"]["nodeName"].is_string()))
-    };
-    must(eventually(&format!("{scenario}: its NodeClaim names its Node"), LIMIT, joined).await);
+    must(user.joined(scenario).await);
     let mut claims = must(user.claims(scenario).await);
     assert_eq!(claims.len(), 1, "{scenario}");
     let claim = claims.remove(0);

@@ -47,6 +47,7 @@ async fn pool(tenon: &Installation, name: &str) {
 /// The group and the partition of each node of a pool, as its labels have them. They are what EC2
 /// says of the instance, and the NodeClaim says the same.
 async fn placed(tenon: &Installation, pool: &str) -> Vec<(String, String)> {
+    must(tenon.user().joined(pool).await);
     let alive = must(tenon.instances());
     let claims = must(tenon.user().claims(pool).await);
     let nodes = must(tenon.user().nodes(pool).await);
