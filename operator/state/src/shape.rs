@@ -1,13 +1,13 @@
 //! What scheduling sees of a pod: from its specification to the planner's [`PodShape`].
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher as _, Hasher as _};
+use std::hash::{BuildHasher as _, Hash as _, Hasher};
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use k8s_openapi::api::core::v1::{
     Affinity, NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm as KubeAffinityTerm,
-    TopologySpreadConstraint,
+    Toleration, TopologySpreadConstraint,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use tenon_crds::ResourceList;
@@ -312,13 +312,76 @@ impl Shapes {
     }
 }
 
-/// Equal for equal shapes.
+/// Equal for equal shapes. Every field is part of it: shapes that differ anywhere are looked for
+/// among few others, whatever pods are created.
 fn fingerprint(shape: &PodShape) -> u64 {
-    // A shape has maps, floats nowhere and no key that is not a string: it always serialises.
-    let bytes = serde_json::to_vec(shape).expect("a shape is plain data");
-    let mut hasher = FixedState::default().build_hasher();
-    hasher.write(&bytes);
+    let PodShape {
+        namespace,
+        labels,
+        requests,
+        node_selector,
+        required_affinity,
+        preferred_affinity,
+        tolerations,
+        host_ports,
+        topology_spread,
+        pod_affinity,
+        volume_topology,
+        resource_claims,
+        device_claims,
+        volumes,
+        shared_volumes,
+    } = shape;
+    let hasher = &mut FixedState::default().build_hasher();
+    (namespace, labels, requests, node_selector).hash(hasher);
+    (required_affinity, preferred_affinity, host_ports, resource_claims).hash(hasher);
+    (volume_topology, device_claims, volumes, shared_volumes).hash(hasher);
+    tolerations.len().hash(hasher);
+    for toleration in tolerations {
+        let Toleration { key, operator, value, effect, toleration_seconds } = toleration;
+        (key, operator, value, effect, toleration_seconds).hash(hasher);
+    }
+    topology_spread.len().hash(hasher);
+    for constraint in topology_spread {
+        let TopologySpread {
+            topology_key,
+            max_skew,
+            min_domains,
+            required,
+            selector,
+            honor_affinity,
+            honor_taints,
+        } = constraint;
+        (topology_key, max_skew, min_domains, required).hash(hasher);
+        (honor_affinity, honor_taints).hash(hasher);
+        hash_selector(selector.as_ref(), hasher);
+    }
+    for term in pod_affinity {
+        let PodAffinityTerm {
+            anti,
+            weight,
+            topology_key,
+            selector,
+            namespaces,
+            namespace_selector,
+        } = term;
+        (anti, weight, topology_key, namespaces).hash(hasher);
+        hash_selector(selector.as_ref(), hasher);
+        hash_selector(namespace_selector.as_ref(), hasher);
+    }
     hasher.finish()
+}
+
+fn hash_selector(selector: Option<&LabelSelector>, hasher: &mut impl Hasher) {
+    selector.is_some().hash(hasher);
+    let Some(LabelSelector { match_labels, match_expressions }) = selector else { return };
+    match_labels.hash(hasher);
+    let expressions = match_expressions.as_deref();
+    expressions.map(<[_]>::len).hash(hasher);
+    for expression in expressions.unwrap_or_default() {
+        let LabelSelectorRequirement { key, operator, values } = expression;
+        (key, operator, values).hash(hasher);
+    }
 }
 
 #[cfg(test)]
@@ -453,6 +516,66 @@ mod tests {
             for term in &shape.pod_affinity {
                 let selector = serde_json::to_value(&term.selector).unwrap();
                 assert_eq!(selector["matchExpressions"], merged, "{}", term.anti);
+            }
+        }
+    }
+
+    #[test]
+    fn shapes_that_differ_in_one_field_have_different_fingerprints() {
+        let shape = |field: &str, value: serde_json::Value| -> PodShape {
+            let mut shape = serde_json::to_value(PodShape::default()).unwrap();
+            shape[field] = value;
+            serde_json::from_value(shape).unwrap()
+        };
+        let requirement = |value: &str| json!([[{"key": "a", "operator": "In", "values": [value], "minValues": null}]]);
+        let toleration =
+            |value: serde_json::Value| json!([{"key": "a", "tolerationSeconds": value}]);
+        let spread = |selector: serde_json::Value, zone: &str| {
+            json!([{"topologyKey": zone, "maxSkew": 1, "minDomains": null, "required": true,
+                "selector": selector, "honorAffinity": true, "honorTaints": false}])
+        };
+        let affinity = |selector: serde_json::Value, namespaces: serde_json::Value| {
+            json!([{"anti": true, "weight": null, "topologyKey": "zone", "selector": selector,
+                "namespaces": [], "namespaceSelector": namespaces}])
+        };
+        let expression = |values: serde_json::Value| json!({"matchExpressions": [{"key": "a", "operator": "In", "values": values}]});
+        let claim = |name: &str| json!([{"driver": "ebs", "claim": name}]);
+        let null = serde_json::Value::Null;
+        let shapes = [
+            PodShape::default(),
+            shape("namespace", json!("a")),
+            shape("labels", json!({"a": "b"})),
+            shape("nodeSelector", json!({"a": "b"})),
+            shape("requests", json!({"cpu": 1})),
+            shape("requests", json!({"extended": {"gpu": 1}})),
+            shape("requiredAffinity", requirement("a")),
+            shape("requiredAffinity", requirement("b")),
+            shape("preferredAffinity", json!([[1, requirement("a")[0]]])),
+            shape("preferredAffinity", json!([[2, requirement("a")[0]]])),
+            shape("volumeTopology", requirement("a")),
+            shape("tolerations", toleration(null.clone())),
+            shape("tolerations", toleration(json!(3))),
+            shape("hostPorts", json!([["TCP", "0.0.0.0", 80]])),
+            shape("hostPorts", json!([["UDP", "0.0.0.0", 80]])),
+            shape("topologySpread", spread(null.clone(), "a")),
+            shape("topologySpread", spread(null.clone(), "b")),
+            shape("topologySpread", spread(json!({}), "a")),
+            shape("topologySpread", spread(json!({"matchLabels": {"a": "b"}}), "a")),
+            shape("topologySpread", spread(expression(null.clone()), "a")),
+            shape("topologySpread", spread(expression(json!(["b"])), "a")),
+            shape("podAffinity", affinity(json!({}), null.clone())),
+            shape("podAffinity", affinity(null.clone(), json!({}))),
+            shape("podAffinity", affinity(null.clone(), expression(json!(["b"])))),
+            shape("resourceClaims", json!(["a"])),
+            shape("deviceClaims", json!([0])),
+            shape("volumes", json!({"ebs": 1})),
+            shape("sharedVolumes", claim("a")),
+            shape("sharedVolumes", claim("b")),
+        ];
+        for (n, shape) in shapes.iter().enumerate() {
+            assert_eq!(fingerprint(shape), fingerprint(&shape.clone()), "{shape:?}");
+            for other in &shapes[..n] {
+                assert_ne!(fingerprint(shape), fingerprint(other), "{shape:?}\n{other:?}");
             }
         }
     }
