@@ -243,47 +243,51 @@ impl Target {
         })
     }
 
-    /// Connects by the kubeconfig, to a cluster that EKS knows nothing of.
-    ///
-    /// # Errors
-    /// When there is no usable kubeconfig.
-    pub async fn of_kubeconfig(options: &KubeconfigOptions) -> Result<Self, TargetError> {
-        let config = config(options).await?;
-        let endpoint = config.cluster_url.to_string();
-        let config = with_deadline(without_hidden_retries(config));
-        let client = plugin::client(config, options.attended).await?;
-        Ok(Self {
-            cluster: Cluster::new(client, Audit::default()),
-            endpoint,
-            by: "kubeconfig".to_owned(),
-            _refresh: JoinSet::new(),
-        })
-    }
-
     /// Connects by the kubeconfig if one is named, else by the AWS credentials.
     pub async fn connect(
         options: &KubeconfigOptions,
         aws: &Aws,
         facts: &ClusterFacts,
     ) -> Result<Self, TargetError> {
-        let mut refresh = JoinSet::new();
-        let (config, by) = if has_kubeconfig(options) {
-            (config(options).await?, "kubeconfig".to_owned())
+        if has_kubeconfig(options) {
+            Self::by_kubeconfig(options, aws.audit.clone()).await
         } else {
-            let file = token_file(aws, facts).await?;
-            let config = own_config(facts, &file).await?;
-            refresh.spawn(keep_fresh(aws.clone(), facts.clone(), file));
-            (config, "EKS token".to_owned())
-        };
+            Self::by_token(aws, facts).await
+        }
+    }
+
+    /// Connects by the kubeconfig, whatever AWS knows of its cluster. `audit` hears of what is
+    /// changed.
+    ///
+    /// # Errors
+    /// When there is no usable kubeconfig.
+    pub async fn by_kubeconfig(
+        options: &KubeconfigOptions,
+        audit: Audit,
+    ) -> Result<Self, TargetError> {
+        let config = config(options).await?;
         let endpoint = config.cluster_url.to_string();
         let config = with_deadline(without_hidden_retries(config));
         let client = plugin::client(config, options.attended).await?;
-        Ok(Self {
-            cluster: Cluster::new(client, aws.audit.clone()),
-            endpoint,
-            by,
-            _refresh: refresh,
-        })
+        let by = "kubeconfig".to_owned();
+        Ok(Self { cluster: Cluster::new(client, audit), endpoint, by, _refresh: JoinSet::new() })
+    }
+
+    /// Connects by a token that is made from the AWS credentials, and made anew for as long as the
+    /// connection lives.
+    ///
+    /// # Errors
+    /// When there are no usable credentials, or the cluster has no endpoint yet.
+    pub async fn by_token(aws: &Aws, facts: &ClusterFacts) -> Result<Self, TargetError> {
+        let file = token_file(aws, facts).await?;
+        let config = own_config(facts, &file).await?;
+        let mut refresh = JoinSet::new();
+        refresh.spawn(keep_fresh(aws.clone(), facts.clone(), file));
+        let endpoint = config.cluster_url.to_string();
+        let config = with_deadline(without_hidden_retries(config));
+        let client = plugin::client(config, false).await?;
+        let cluster = Cluster::new(client, aws.audit.clone());
+        Ok(Self { cluster, endpoint, by: "EKS token".to_owned(), _refresh: refresh })
     }
 }
 

@@ -43,7 +43,7 @@ pub(super) async fn observe_with(
             reasons: vec!["leave --in-cluster out, or run `helm test`".to_owned()],
         });
     }
-    let target = Target::of_kubeconfig(&global.kubeconfig()).await?;
+    let target = Target::by_kubeconfig(&global.kubeconfig(), Audit::default()).await?;
     observe_at(global, target, settings, asking).await
 }
 

@@ -112,8 +112,7 @@ impl Connection {
         }
         let settings = resolve(source, global, args, &inferred)?;
         let aws = global.connect(&settings).await?;
-        let facts = read_facts(&aws, &settings).await?;
-        let target = Target::connect(&global.kubeconfig(), &aws, &facts.cluster).await?;
+        let (facts, target) = connect(global, &aws, &settings).await?;
         Ok(Self::new(global, settings, aws, facts, target))
     }
 
@@ -124,9 +123,7 @@ impl Connection {
     ) -> Result<Self, ExpectedError> {
         let first = resolve(Source::default(), global, args, inferred)?;
         let aws = global.connect(&first).await?;
-        let facts =
-            facts::read(&aws, &first.cluster, &first.region, None).await.map_err(observe_failed)?;
-        let target = Target::connect(&global.kubeconfig(), &aws, &facts.cluster).await?;
+        let (facts, target) = connect(global, &aws, &first).await?;
         let id = install_id(&facts, &first);
         let is_ours = |record: &Record| record.install_id == id;
         let in_cluster = recorded(&target, &facts, &first).await?;
@@ -141,8 +138,7 @@ impl Connection {
             args,
             inferred,
         )?;
-        let facts = read_facts(&aws, &settings).await?;
-        Ok(Self::new(global, settings, aws, facts, target))
+        Self::new(global, first, aws, facts, target).with(settings).await
     }
 
     fn new(
@@ -203,6 +199,25 @@ impl Connection {
         let (actual, recorded) = look_at(&aws, &target, &desired, &settings).await?;
         Ok(Session { settings, aws, target, facts, desired, actual, file, recorded })
     }
+}
+
+/// Asks what the cluster is, and connects to it. A kubeconfig says how by itself, and its
+/// credential plugin may take a second.
+async fn connect(
+    global: &GlobalArgs,
+    aws: &Aws,
+    settings: &Settings,
+) -> Result<(Facts, Target), ExpectedError> {
+    let kubeconfig = global.kubeconfig();
+    if !target::has_kubeconfig(&kubeconfig) {
+        let facts = read_facts(aws, settings).await?;
+        let target = Target::by_token(aws, &facts.cluster).await?;
+        return Ok((facts, target));
+    }
+    // What AWS refuses is said first, whatever fails first.
+    let target = async { Ok(Target::by_kubeconfig(&kubeconfig, aws.audit.clone()).await) };
+    let (facts, target) = tokio::try_join!(read_facts(aws, settings), target)?;
+    Ok((facts, target?))
 }
 
 /// What the cluster records of its installation, if there is one.

@@ -22,7 +22,7 @@ use self::report::{Line, Operator, READY, Report};
 use self::subject::{InKops, Subject};
 use super::fleet;
 use super::kops_cluster;
-use super::session::{Connection, Fallback, Session, observe_failed, source};
+use super::session::{Connection, Fallback, observe_failed, source};
 use crate::cli::GlobalArgs;
 use crate::cli::status::StatusArgs;
 use crate::errors::ExpectedError;
@@ -50,13 +50,11 @@ pub(crate) async fn run(
     let settings = args.installation.settings();
     let source = source(&settings)?;
     let kops = kops_cluster::find(global, source.config.cluster.name.as_deref()).await;
-    let (mut subject, seen) = if let Some(kops) = kops {
+    let (mut subject, looked) = if let Some(kops) = kops {
         printer.note(&format!("kOps cluster {}, by kubeconfig", kops.name));
         (Subject::Kops(Box::new(InKops::observe(global, kops).await?)), None)
     } else {
-        let (session, seen) = Box::pin(observe(global, args, source)).await?;
-        session.introduce(*printer);
-        (Subject::Installed(Box::new(session)), seen)
+        Box::pin(observe(global, args, source, *printer)).await?
     };
     if args.watch {
         return Box::pin(watch(&mut subject, args, *printer)).await;
@@ -64,7 +62,11 @@ pub(crate) async fn run(
     if args.wait {
         wait_until_ready(&subject, args.timeout, *printer).await?;
     }
-    let report = Box::pin(report(&subject, seen)).await?;
+    let looked = match looked {
+        Some(looked) => looked,
+        None => look(&subject, &mut SpotPrices::new(subject.aws().cloned())).await,
+    };
+    let report = report(&subject, looked)?;
     printer.json(&report.json(&subject.target_json()));
     for warning in &report.warnings {
         printer.warn(warning);
@@ -83,24 +85,49 @@ pub(crate) async fn run(
     })
 }
 
-/// Looks at an installation in EKS. Nodes and pods are read while AWS is, unless they are to be
-/// read after a wait.
+/// Looks at an installation in EKS. Nodes and pods are read while AWS is, unless all is to be
+/// looked at after a wait.
 async fn observe(
     global: &GlobalArgs,
     args: &StatusArgs,
     source: Source,
-) -> Result<(Session, Option<Result<fleet::Seen, ExpectedError>>), ExpectedError> {
+    printer: Printer,
+) -> Result<(Subject, Option<Looked>), ExpectedError> {
     let settings = args.installation.settings();
     let connection =
         Box::pin(Connection::open(global, &settings, source, Fallback::Record)).await?;
-    if args.wait || args.watch {
-        return Ok((Box::pin(connection.observe()).await?, None));
-    }
     let client = connection.cluster().client();
     let mut spot = SpotPrices::new(Some(connection.aws().clone()));
-    let (session, seen) =
-        tokio::join!(Box::pin(connection.observe()), Box::pin(fleet::observe(&client, &mut spot)));
-    Ok((session?, Some(seen)))
+    let installed = async {
+        let session = Box::pin(connection.observe()).await?;
+        session.introduce(printer);
+        Ok::<_, ExpectedError>(Subject::Installed(Box::new(session)))
+    };
+    if args.wait || args.watch {
+        return Ok((installed.await?, None));
+    }
+    let of_subject = async {
+        let subject = installed.await?;
+        let working = Box::pin(working(&subject)).await;
+        Ok::<_, ExpectedError>((subject, working))
+    };
+    let (of_subject, fleet) =
+        tokio::join!(of_subject, Box::pin(fleet::observe(&client, &mut spot)));
+    let (subject, working) = of_subject?;
+    Ok((subject, Some(Looked { working, fleet })))
+}
+
+/// What was seen besides the installation.
+struct Looked {
+    working: Result<(Option<Operator>, Vec<Line>), ExpectedError>,
+    fleet: Result<fleet::Seen, ExpectedError>,
+}
+
+async fn look(subject: &Subject, spot: &mut SpotPrices) -> Looked {
+    let client = subject.cluster().client();
+    let (working, fleet) =
+        tokio::join!(Box::pin(working(subject)), Box::pin(fleet::observe(&client, spot)));
+    Looked { working, fleet }
 }
 
 /// Waits until the operator serves and every EC2NodeClass and NodePool is ready. On a terminal the
@@ -155,7 +182,6 @@ async fn watch(
     printer: Printer,
 ) -> Result<u8, ExpectedError> {
     let target = subject.target_json();
-    let client = subject.cluster().client();
     let mut spot = SpotPrices::new(subject.aws().cloned());
     let mut frame = Frame::new(printer, args.term.as_deref());
     let mut looked = Instant::now();
@@ -166,8 +192,7 @@ async fn watch(
             Box::pin(subject.observe_again()).await?;
             looked = Instant::now();
         }
-        let seen = Box::pin(fleet::observe(&client, &mut spot)).await;
-        let now = Box::pin(report(subject, Some(seen))).await?;
+        let now = report(subject, look(subject, &mut spot).await)?;
         let json = now.json(&target);
         let is_new = before.as_ref() != Some(&json);
         if is_new {
@@ -183,24 +208,11 @@ async fn watch(
     }
 }
 
-async fn report(
-    subject: &Subject,
-    seen: Option<Result<fleet::Seen, ExpectedError>>,
-) -> Result<Report, ExpectedError> {
-    let client = subject.cluster().client();
-    let seen = async {
-        match seen {
-            Some(seen) => seen,
-            None => {
-                let mut spot = SpotPrices::new(subject.aws().cloned());
-                Box::pin(fleet::observe(&client, &mut spot)).await
-            }
-        }
-    };
-    let (working, seen) = tokio::join!(working(subject), seen);
+fn report(subject: &Subject, looked: Looked) -> Result<Report, ExpectedError> {
+    let Looked { working, fleet } = looked;
     let (operator, working) = working?;
     let mut warnings = Vec::new();
-    let (fleet, notes) = match seen {
+    let (fleet, notes) = match fleet {
         Ok(seen) => {
             warnings.extend(seen.warnings);
             (Some(seen.fleet), seen.notes)
