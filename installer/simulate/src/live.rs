@@ -1,5 +1,8 @@
 //! The objects of a running cluster. Only reads.
 
+use std::future::pending;
+use std::panic::resume_unwind;
+
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, try_join_all};
 use k8s_openapi::api::core::v1::Event;
@@ -12,6 +15,7 @@ use tenon_crds::{CapacityBuffer, EC2NodeClass, NodeClaim, NodeOverlay, NodePool}
 use tenon_state::change::Watched;
 use tenon_state::protobuf::Encoded;
 use tenon_state::wire;
+use tokio::task::JoinSet;
 
 use super::encoded::list_page;
 use super::error::SimulateError;
@@ -109,8 +113,8 @@ pub(super) async fn read(client: &Client, options: &Options) -> Result<Input, Si
     let mut lists: Vec<List<'_>> = vec![
         objects::<NodePool>(client, freshness).boxed(),
         objects::<NodeClaim>(client, freshness).boxed(),
-        encoded::<wire::Node>(client, freshness).boxed(),
-        encoded::<wire::Pod>(client, freshness).boxed(),
+        beside(encoded::<wire::Node>(client.clone(), freshness)).boxed(),
+        beside(encoded::<wire::Pod>(client.clone(), freshness)).boxed(),
         ec2_classes(client, freshness).boxed(),
         objects::<wire::DaemonSet>(client, freshness).boxed(),
         objects::<wire::Namespace>(client, freshness).boxed(),
@@ -198,13 +202,13 @@ async fn objects<K: Watched>(
 
 /// The same for kinds that the API server writes in the Protobuf encoding, too.
 async fn encoded<K: Encoded>(
-    client: &Client,
+    client: Client,
     freshness: Freshness,
 ) -> Result<Vec<Read>, SimulateError> {
     let mut listed = Vec::new();
     let mut params = first_page(freshness);
     loop {
-        let page = list_page::<K>(client, &params).await.map_err(unlisted::<K>)?;
+        let page = list_page::<K>(&client, &params).await.map_err(unlisted::<K>)?;
         listed.extend(page.items.into_iter().filter_map(|object| match object.into_result() {
             Ok(object) => Some(Read::Object(object.into_object())),
             Err(invalid) => {
@@ -216,6 +220,23 @@ async fn encoded<K: Encoded>(
             Some(token) => params = params.continue_token(&token),
             None => return Ok(listed),
         }
+    }
+}
+
+/// Runs a list as a task of its own, which ends with this future. The API server sends an item at a
+/// time. A connection is a task, too, and where both are, they take turns without a system call;
+/// the thread that waits for a command's end would be woken once per item.
+async fn beside<T: Send + 'static>(list: impl Future<Output = T> + Send + 'static) -> T {
+    let mut task = JoinSet::new();
+    task.spawn(list);
+    match task.join_next().await {
+        Some(Ok(listed)) => listed,
+        Some(Err(error)) => match error.try_into_panic() {
+            Ok(panic) => resume_unwind(panic),
+            // The runtime ends, and with it what waits here.
+            Err(_) => pending().await,
+        },
+        None => pending().await,
     }
 }
 
