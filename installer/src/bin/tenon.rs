@@ -5,7 +5,15 @@ use std::process::ExitCode;
 use clap::Parser;
 use tenon::cli::Cli;
 
+// Reading a large cluster takes a fifth less processor time with it than with glibc's allocator.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
+    // The allocator asks for huge pages, which the kernel clears whole before a small part is used.
+    // A kernel without them has nothing to switch off.
+    #[cfg(target_os = "linux")]
+    rustix::thread::disable_transparent_huge_pages(true).ok();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return tenon::cli::usage_exit(&error),
