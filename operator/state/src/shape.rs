@@ -530,13 +530,19 @@ mod tests {
         let requirement = |value: &str| json!([[{"key": "a", "operator": "In", "values": [value], "minValues": null}]]);
         let toleration =
             |value: serde_json::Value| json!([{"key": "a", "tolerationSeconds": value}]);
-        let spread = |selector: serde_json::Value, zone: &str| {
-            json!([{"topologyKey": zone, "maxSkew": 1, "minDomains": null, "required": true,
-                "selector": selector, "honorAffinity": true, "honorTaints": false}])
+        let with = |mut rule: serde_json::Value, field: &str, value: serde_json::Value| {
+            rule[field] = value;
+            json!([rule])
         };
-        let affinity = |selector: serde_json::Value, namespaces: serde_json::Value| {
-            json!([{"anti": true, "weight": null, "topologyKey": "zone", "selector": selector,
-                "namespaces": [], "namespaceSelector": namespaces}])
+        let spread = |field: &str, value: serde_json::Value| {
+            let rule = json!({"topologyKey": "zone", "maxSkew": 1, "minDomains": null,
+                "required": true, "selector": null, "honorAffinity": true, "honorTaints": false});
+            shape("topologySpread", with(rule, field, value))
+        };
+        let affinity = |field: &str, value: serde_json::Value| {
+            let rule = json!({"anti": true, "weight": null, "topologyKey": "zone",
+                "selector": null, "namespaces": [], "namespaceSelector": null});
+            shape("podAffinity", with(rule, field, value))
         };
         let expression = |values: serde_json::Value| json!({"matchExpressions": [{"key": "a", "operator": "In", "values": values}]});
         let claim = |name: &str| json!([{"driver": "ebs", "claim": name}]);
@@ -557,15 +563,25 @@ mod tests {
             shape("tolerations", toleration(json!(3))),
             shape("hostPorts", json!([["TCP", "0.0.0.0", 80]])),
             shape("hostPorts", json!([["UDP", "0.0.0.0", 80]])),
-            shape("topologySpread", spread(null.clone(), "a")),
-            shape("topologySpread", spread(null.clone(), "b")),
-            shape("topologySpread", spread(json!({}), "a")),
-            shape("topologySpread", spread(json!({"matchLabels": {"a": "b"}}), "a")),
-            shape("topologySpread", spread(expression(null.clone()), "a")),
-            shape("topologySpread", spread(expression(json!(["b"])), "a")),
-            shape("podAffinity", affinity(json!({}), null.clone())),
-            shape("podAffinity", affinity(null.clone(), json!({}))),
-            shape("podAffinity", affinity(null.clone(), expression(json!(["b"])))),
+            spread("topologyKey", json!("zone")),
+            spread("topologyKey", json!("host")),
+            spread("maxSkew", json!(2)),
+            spread("minDomains", json!(1)),
+            spread("required", json!(false)),
+            spread("honorAffinity", json!(false)),
+            spread("honorTaints", json!(true)),
+            spread("selector", json!({})),
+            spread("selector", json!({"matchLabels": {"a": "b"}})),
+            spread("selector", expression(null.clone())),
+            spread("selector", expression(json!(["b"]))),
+            affinity("topologyKey", json!("zone")),
+            affinity("topologyKey", json!("host")),
+            affinity("anti", json!(false)),
+            affinity("weight", json!(1)),
+            affinity("namespaces", json!(["a"])),
+            affinity("selector", json!({})),
+            affinity("namespaceSelector", json!({})),
+            affinity("namespaceSelector", expression(json!(["b"]))),
             shape("resourceClaims", json!(["a"])),
             shape("deviceClaims", json!([0])),
             shape("volumes", json!({"ebs": 1})),
