@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use tenon::cli::Cli;
 
-// Reading a large cluster takes a fifth less processor time with it than with glibc's allocator.
+// Reading a large cluster takes 15 % less processor time with it than with glibc's allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
